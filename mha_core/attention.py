@@ -1,0 +1,168 @@
+"""Grouped-query attention: one module for MHA (g = h), GQA and MQA (g = 1).
+
+``forward`` is the fast path; ``trace`` is the same pass with every step kept. Query heads i shares keys and values
+with its neighbours: KV head i // (h/g), as in torch's ``enable_gqa`` and transformers' ``repeat_kv``.
+"""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+from torch.nn.functional import scaled_dot_product_attention
+
+from mha_core.config import AttentionConfig
+from mha_core.masks import Causal, Full
+from mha_core.seeds import linear
+from mha_core.trace import AttentionTrace
+
+
+class GroupedQueryAttention(nn.Module):
+    """Attention whose h query heads share g keys and values (Ainslie et al. 2023; g = h is Vaswani et al. 2017).
+
+    W_Q (d_model, h d_k), W_K and W_V (d_model, g d_k), W_O (h d_k, d_model); weights come from cfg.seed.
+    """
+
+    def __init__(self, cfg: AttentionConfig) -> None:
+        super().__init__()
+        self.cfg = cfg
+        q_width, kv_width = cfg.n_heads * cfg.head_dim, cfg.n_kv_heads * cfg.head_dim
+        self.W_Q = linear(cfg.d_model, q_width, bias=cfg.bias, seed=cfg.seed, path=("W_Q",))
+        self.W_K = linear(cfg.d_model, kv_width, bias=cfg.bias, seed=cfg.seed, path=("W_K",))
+        self.W_V = linear(cfg.d_model, kv_width, bias=cfg.bias, seed=cfg.seed, path=("W_V",))
+        self.W_O = linear(q_width, cfg.d_model, bias=cfg.bias, seed=cfg.seed, path=("W_O",))
+
+    def forward(
+        self,
+        x: Float[Tensor, "b n d_model"],
+        *,
+        keep: Bool[Tensor, "b n"] | None = None,
+        head_gate: Float[Tensor, "h"] | None = None,
+    ) -> Float[Tensor, "b n d_model"]:
+        """The layer's output, computed the fast way.
+
+        keep: False marks padding that nobody may look at. head_gate: one factor per head, 0 switches it off.
+        A token with no visible key gets zeros from attention.
+        """
+        q, k, v = self._project(x)
+        z = self._attend(self._rotate(q), self._rotate(k), v, keep)
+        return self.W_O(_concat(_gated(z, head_gate)))
+
+    @torch.no_grad()
+    def trace(
+        self,
+        x: Float[Tensor, "b n d_model"],
+        *,
+        keep: Bool[Tensor, "b n"] | None = None,
+        head_gate: Float[Tensor, "h"] | None = None,
+    ) -> AttentionTrace:
+        """The same pass, one step at a time; every step is returned, on the CPU. Arguments as in ``forward``."""
+        q, k, v = self._project(x)
+        q_rot, k_rot = self._rotate(q), self._rotate(k)
+        mask = self._visible(x, keep)
+        scores = _scores(q_rot, k_rot, self.cfg.scale)
+        pattern = _masked_softmax(scores, mask)
+        z = _weighted_values(pattern, v)
+        concat = _concat(_gated(z, head_gate))
+        weight = self.W_O.weight.detach().cpu()
+        return AttentionTrace(
+            cfg=self.cfg,
+            x=x.detach().cpu(),
+            q=q.cpu(),
+            k=k.cpu(),
+            v=v.cpu(),
+            q_rot=q_rot.cpu(),
+            k_rot=k_rot.cpu(),
+            scores=scores.cpu(),
+            mask=mask.cpu(),
+            pattern=pattern.cpu(),
+            z=z.cpu(),
+            concat=concat.cpu(),
+            out=self.W_O(concat).cpu(),
+            W_O=weight,
+            W_O_version=weight._version,
+        )
+
+    def _project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        b, n, _ = x.shape
+
+        def heads(projected: Tensor) -> Tensor:
+            # (b, n, heads * d_k) -> (b, heads, n, d_k)
+            return projected.view(b, n, -1, self.cfg.head_dim).transpose(1, 2)
+
+        return heads(self.W_Q(x)), heads(self.W_K(x)), heads(self.W_V(x))
+
+    def _rotate(self, vectors: Tensor) -> Tensor:
+        if self.cfg.rotary_base is None:
+            return vectors
+        return rotate(vectors, torch.arange(vectors.shape[-2], device=vectors.device), self.cfg.rotary_base)
+
+    def _visible(self, x: Tensor, keep: Tensor | None) -> Tensor:
+        """The mask of this pass: (n, n) from the rule, narrowed to (b, n, n) by the padding."""
+        positions = torch.arange(x.shape[1], device=x.device)
+        visible = self.cfg.mask.visible(positions, positions).expand(x.shape[0], -1, -1)
+        return visible if keep is None else visible & keep[:, None, :]
+
+    def _attend(self, q: Tensor, k: Tensor, v: Tensor, keep: Tensor | None) -> Tensor:
+        """z by the quicker of the two paths, chosen here and nowhere else; ``make bench`` has the measurements."""
+        if q.device.type == "cpu" and q.dtype is torch.bfloat16:
+            # The fused CPU kernel is slower than plain products in bfloat16.
+            visible = self._visible(q[:, 0], keep)
+            return _weighted_values(_masked_softmax(_scores(q, k, self.cfg.scale), visible), v)
+        if keep is None and isinstance(self.cfg.mask, (Full, Causal)):
+            causal = isinstance(self.cfg.mask, Causal)
+            return scaled_dot_product_attention(q, k, v, is_causal=causal, scale=self.cfg.scale, enable_gqa=True)
+        # (b, n, n) -> (b, 1, n, n)
+        visible = self._visible(q[:, 0], keep)[:, None]
+        z = scaled_dot_product_attention(q, k, v, attn_mask=visible, scale=self.cfg.scale, enable_gqa=True)
+        return z if keep is None else z.masked_fill(~visible.any(-1, keepdim=True), 0.0)
+
+
+def rotate(vectors: Float[Tensor, "b heads n d_k"], positions: Tensor, base: float) -> Float[Tensor, "b heads n d_k"]:
+    """Turn each vector by an angle that grows with its position (rotary positions, Su et al. 2021).
+
+    Dimension i is paired with dimension i + d_k/2, as in transformers, and turned by position * base^(-2i/d_k).
+    """
+    half = vectors.shape[-1] // 2
+    frequencies = base ** (-torch.arange(half, device=vectors.device, dtype=torch.float64) / half)
+    angles = positions.double()[:, None] * frequencies
+    cos, sin = angles.cos().to(vectors.dtype), angles.sin().to(vectors.dtype)
+    first, second = vectors[..., :half], vectors[..., half:]
+    return torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1)
+
+
+def _scores(q: Tensor, k: Tensor, scale: float) -> Tensor:
+    """q k^T * scale for every head, keys unexpanded: the h/g heads of one KV head become rows of one product."""
+    b, h, n, d_k = q.shape
+    g = k.shape[1]
+    # (b, h, n, d_k) -> (b g, h/g n, d_k): consecutive heads share
+    folded = q.reshape(b * g, h // g * n, d_k)
+    keys = k.reshape(b * g, n, d_k).transpose(1, 2)
+    products = torch.baddbmm(folded.new_zeros(()), folded, keys, beta=0, alpha=scale)
+    return products.view(b, h, n, n)
+
+
+def _masked_softmax(scores: Tensor, visible: Tensor) -> Tensor:
+    """Softmax over the visible keys, in at least float32; a row that sees nothing is zeros, not NaN."""
+    at_least_float32 = torch.promote_types(scores.dtype, torch.float32)
+    hidden = ~visible[:, None]
+    pattern = scores.to(at_least_float32).masked_fill(hidden, float("-inf")).softmax(-1)
+    return pattern.masked_fill_(hidden.all(-1, keepdim=True), 0.0)
+
+
+def _weighted_values(pattern: Tensor, v: Tensor) -> Tensor:
+    """pattern V for every head, values unexpanded."""
+    b, h, n, _ = pattern.shape
+    g, d_k = v.shape[1], v.shape[-1]
+    # (b, h, n, n) -> (b g, h/g n, n)
+    folded = pattern.to(v.dtype).reshape(b * g, h // g * n, n)
+    return torch.bmm(folded, v.reshape(b * g, n, d_k)).view(b, h, n, d_k)
+
+
+def _gated(z: Tensor, head_gate: Tensor | None) -> Tensor:
+    return z if head_gate is None else z * head_gate.to(z)[:, None, None]
+
+
+def _concat(z: Tensor) -> Tensor:
+    # (b, h, n, d_k) -> (b, n, h d_k)
+    return z.transpose(1, 2).flatten(2)
