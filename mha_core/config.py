@@ -121,17 +121,21 @@ def or_list(values: Iterable[object]) -> str:
 def whole_number_problem(field: str, name: str, value: object, low: int, high: int) -> Problem | None:
     """The Problem with ``value`` as a whole number between ``low`` and ``high``, or None."""
     if isinstance(value, bool) or not isinstance(value, int):
-        shown = repr(value) if len(repr(value)) <= 40 else repr(value)[:37] + "..."
-        return Problem(field, f"{name} must be a whole number from {low:,} to {high:,}, not {shown}.")
+        return Problem(field, f"{name} must be a whole number from {low:,} to {high:,}, not {_shown(value)}.")
     if not low <= value <= high:
-        shown = (
-            f"{value:,}" if abs(value) < 10**18 else f"a number of {value.bit_length() * 30103 // 100000 + 1} digits"
-        )
         closest = low if value < low else high
         return Problem(
-            field, f"{name} = {shown} is out of range; {name} can be {low:,} to {high:,}, nearest is {closest:,}."
+            field,
+            f"{name} = {_shown(value)} is out of range; {name} can be {low:,} to {high:,}, nearest is {closest:,}.",
         )
     return None
+
+
+def _shown(value: object) -> str:
+    """A wrong value as its sentence shows it: never long, and Python refuses to spell out numbers of 4,301 digits."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return f"{value:,}" if abs(value) < 10**18 else f"a number of {value.bit_length() * 30103 // 100000 + 1} digits"
+    return repr(value) if len(repr(value)) <= 40 else repr(value)[:37] + "..."
 
 
 def _size_problems(cfg: AttentionConfig) -> list[Problem]:
@@ -146,13 +150,13 @@ def _size_problems(cfg: AttentionConfig) -> list[Problem]:
     if cfg.head_dim is not None:
         found.append(whole_number_problem("head_dim", "d_k", cfg.head_dim, 1, MAX_HEAD_DIM))
     if not isinstance(cfg.bias, bool):
-        found.append(Problem("bias", f"bias must be True or False, not {cfg.bias!r}."))
+        found.append(Problem("bias", f"bias must be True or False, not {_shown(cfg.bias)}."))
     return [problem for problem in found if problem is not None]
 
 
 def _mask_problem(mask: object) -> Problem | None:
     if not isinstance(mask, Mask):
-        return Problem("mask", f"mask must be Full(), Causal() or SlidingWindow(width), not {mask!r}.")
+        return Problem("mask", f"mask must be Full(), Causal() or SlidingWindow(width), not {_shown(mask)}.")
     if isinstance(mask, SlidingWindow):
         return whole_number_problem("mask", "window", mask.width, 1, MAX_WINDOW)
     return None
@@ -162,7 +166,7 @@ def _rotary_base_problem(base: object) -> Problem | None:
     if base is None:
         return None
     if isinstance(base, bool) or not isinstance(base, (int, float)) or not 1 < base < 1e12:
-        return Problem("rotary_base", f"rotary_base must be a number above 1, such as 10000, not {base!r}.")
+        return Problem("rotary_base", f"rotary_base must be a number above 1, such as 10000, not {_shown(base)}.")
     return None
 
 
