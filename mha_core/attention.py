@@ -147,7 +147,7 @@ def _masked_softmax(scores: Tensor, visible: Tensor) -> Tensor:
     at_least_float32 = torch.promote_types(scores.dtype, torch.float32)
     hidden = ~visible[:, None]
     pattern = scores.to(at_least_float32).masked_fill(hidden, float("-inf")).softmax(-1)
-    return pattern.masked_fill_(hidden.all(-1, keepdim=True), 0.0)
+    return pattern.masked_fill(hidden.all(-1, keepdim=True), 0.0)
 
 
 def _weighted_values(pattern: Tensor, v: Tensor) -> Tensor:

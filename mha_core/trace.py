@@ -69,12 +69,12 @@ class AttentionTrace:
     W_O_version: int = field(repr=False)
 
     @property
-    def k_shared(self) -> Float[Tensor, "b g h/g n d_k"]:
+    def k_shared(self) -> Float[Tensor, "b g heads_per_kv n d_k"]:
         """The keys as the query heads see them, h/g heads on one KV head: a view, no copy."""
         return _shared(self.k_rot, self.cfg.heads_per_kv)
 
     @property
-    def v_shared(self) -> Float[Tensor, "b g h/g n d_k"]:
+    def v_shared(self) -> Float[Tensor, "b g heads_per_kv n d_k"]:
         """The values as the query heads see them, h/g heads on one KV head: a view, no copy."""
         return _shared(self.v, self.cfg.heads_per_kv)
 
