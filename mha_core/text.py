@@ -16,8 +16,10 @@ MAX_TOKENS = 128
 MAX_WORD_FOR_SUGGESTIONS = 40
 
 ZERO_WIDTH_JOINER = "\u200d"
+ZERO_WIDTH_NON_JOINER = "\u200c"
 APOSTROPHES = "'\u2019"
 EMOJI_SKIN_TONES = range(0x1F3FB, 0x1F400)
+EMOJI_TAGS = range(0xE0020, 0xE0080)
 REGIONAL_INDICATORS = range(0x1F1E6, 0x1F200)
 
 
@@ -76,7 +78,8 @@ class Vocabulary:
     def __post_init__(self) -> None:
         if self.words[: len(SPECIAL)] != SPECIAL:
             raise ValueError(f"a vocabulary starts with {', '.join(SPECIAL)}, not {self.words[: len(SPECIAL)]}")
-        object.__setattr__(self, "_row_of", {word: row for row, word in enumerate(self.words)})
+        rows = {word: row for row, word in enumerate(self.words)}
+        object.__setattr__(self, "_row_of", {word.casefold(): row for word, row in rows.items()} | rows)
 
     def __len__(self) -> int:
         return len(self.words)
@@ -89,7 +92,7 @@ class Vocabulary:
     def row(self, word: str) -> int | None:
         """The embedding row of a word, whatever its case; None when it is not known or is a special entry."""
         rows: dict[str, int] = getattr(self, "_row_of")
-        row = rows.get(word.casefold())
+        row = rows.get(word, rows.get(word.casefold()))
         return row if row is not None and row >= len(SPECIAL) else None
 
     def encode(self, words: list[str]) -> list[int]:
@@ -125,14 +128,14 @@ class Vocabulary:
 def word_spans(text: str) -> Iterator[tuple[int, int]]:
     """Start and end of every token: a run of letters, digits and marks, or one other visible sign.
 
-    Combining marks, joined emoji, skin tones and flag pairs stay with what they belong to, so that a label is
+    Combining marks, joined emoji, skin tones and flags stay with what they belong to, so that a label is
     never half a sign. White space and invisible control signs separate tokens and are none themselves.
     """
     start: int | None = None
     for i in range(len(text)):
         if start is None:
             start = i if _visible(text[i]) else None
-        elif not _visible(text[i]) and text[i] != ZERO_WIDTH_JOINER:
+        elif not _visible(text[i]) and not _extends(text[i]):
             yield start, i
             start = None
         elif not _belongs(text, start, i):
@@ -150,12 +153,20 @@ def _word_sign(char: str) -> bool:
     return char.isalnum() or char == "_"
 
 
+def _extends(char: str) -> bool:
+    """Whether a sign is part of the one before it, wherever it stands (Grapheme_Cluster_Break=Extend in Unicode)."""
+    return (
+        unicodedata.category(char).startswith("M")
+        or char in (ZERO_WIDTH_JOINER, ZERO_WIDTH_NON_JOINER)
+        or ord(char) in EMOJI_SKIN_TONES
+        or ord(char) in EMOJI_TAGS
+    )
+
+
 def _belongs(text: str, start: int, i: int) -> bool:
     """Whether the sign at ``i`` continues the token that began at ``start``."""
     char, before = text[i], text[i - 1]
-    if unicodedata.category(char).startswith("M") or ord(char) in EMOJI_SKIN_TONES or char == ZERO_WIDTH_JOINER:
-        return True
-    if before == ZERO_WIDTH_JOINER:
+    if _extends(char) or before == ZERO_WIDTH_JOINER:
         return True
     if ord(char) in REGIONAL_INDICATORS and ord(before) in REGIONAL_INDICATORS:
         return (i - start) % 2 == 1
@@ -164,4 +175,4 @@ def _belongs(text: str, start: int, i: int) -> bool:
         return in_word
     # An apostrophe belongs to its word when a letter follows: "don't" is one token.
     followed = i + 1 < len(text) and text[i + 1].isalpha()
-    return in_word and char in APOSTROPHES and _word_sign(before) and followed
+    return in_word and char in APOSTROPHES and followed
