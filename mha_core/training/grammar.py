@@ -31,7 +31,9 @@ def build_vocabulary() -> Vocabulary:
     reflexives = [word for pair in w.REFLEXIVES.items() for word in pair]
     rest = (*w.PLACES, *w.ADVERBS, *w.ADJECTIVES, *w.SOUNDS.values())
     # A dict keeps the first place of a word that stands in two lists, and the order.
-    return Vocabulary((*SPECIAL, *dict.fromkeys((*w.LITTLE_WORDS, *nouns, *verbs, *present, *reflexives, *told, *rest))))
+    return Vocabulary(
+        (*SPECIAL, *dict.fromkeys((*w.LITTLE_WORDS, *nouns, *verbs, *present, *reflexives, *told, *rest)))
+    )
 
 
 def sentences(count: int, seed: int | str) -> list[list[str]]:

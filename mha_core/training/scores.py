@@ -41,7 +41,8 @@ class HeadScores:
     """What one head was seen to do.
 
     previous: mass on the token before, on random words. prefix: mass on what followed the last time, in a list said
-    twice (Olsson et al. 2022). best_shift: which of the 1 to 6 places behind the last time gets most, shifted: how much.
+    twice (Olsson et al. 2022). best_shift: which of the 1 to 6 places behind the last time gets most of its gaze.
+    shifted: how much.
     """
 
     layer: int

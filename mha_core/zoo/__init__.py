@@ -1,0 +1,158 @@
+"""Shipped weights: a safetensors file each, with a card that says how it was made and what it can do.
+
+The weights are stored in half precision and loaded as float32. A card belongs to exactly one file: it holds the
+file's SHA-256, so that figures and weights cannot drift apart.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any, get_args, get_origin, get_type_hints
+
+from safetensors import SafetensorError
+from safetensors.torch import load as load_tensors
+from safetensors.torch import save as save_tensors
+from torch import Tensor
+
+from mha_core.config import ConfigError
+from mha_core.text import Vocabulary
+from mha_core.training.recipe import Recipe
+from mha_core.training.scores import Evaluation, Gates
+from mha_core.transformer import Transformer
+
+FOLDER = Path(__file__).parent
+FIX = "run `make train` to make it again"
+DIGITS = 4
+
+
+class ZooError(Exception):
+    """Raised for shipped weights that cannot be used; the message names the file and what to do."""
+
+
+@dataclass(frozen=True)
+class Tried:
+    """One training run with this recipe: its seed, and the figures it reached."""
+
+    seed: int
+    reached: Gates
+
+
+@dataclass(frozen=True)
+class Card:
+    """What is known about a weights file.
+
+    recipe: everything needed to train it again. words: its vocabulary, row by row. sha256: of the weights file.
+    figures: measured on the stored weights. tried: every run that was made, also those that were not kept.
+    """
+
+    name: str
+    recipe: Recipe
+    words: tuple[str, ...]
+    sha256: str
+    figures: Evaluation
+    tried: tuple[Tried, ...]
+    date: str
+    torch_version: str
+
+    @property
+    def vocabulary(self) -> Vocabulary:
+        """The words, ready to read a sentence."""
+        return Vocabulary(self.words)
+
+
+def model_name(d_model: int, n_heads: int, n_kv_heads: int) -> str:
+    """What the grammar model of a setting is called: "grammar-d128-h8-g8"."""
+    return f"grammar-d{d_model}-h{n_heads}-g{n_kv_heads}"
+
+
+def available(folder: Path = FOLDER) -> list[Card]:
+    """The cards of all shipped weights, by name; raises ZooError for a card that cannot be read."""
+    return [_read_card(path) for path in sorted(folder.glob("*.json"))]
+
+
+def find(d_model: int, n_heads: int, n_kv_heads: int, folder: Path = FOLDER) -> Card | None:
+    """The card of a setting, or None where no weights are shipped for it."""
+    path = folder / f"{model_name(d_model, n_heads, n_kv_heads)}.json"
+    return _read_card(path) if path.exists() else None
+
+
+def load(name: str, folder: Path = FOLDER) -> tuple[Transformer, Card]:
+    """A trained model and its card; raises ZooError for a file that is missing, changed or of another shape."""
+    card = _read_card(folder / f"{name}.json")
+    path = folder / f"{name}.safetensors"
+    data = _read(path)
+    if hashlib.sha256(data).hexdigest() != card.sha256:
+        raise ZooError(f"{path.name} is not the file its card describes (it was cut off or edited); {FIX}.")
+    try:
+        model = Transformer(card.recipe.config(len(card.words)))
+        weights = load_tensors(data)
+    except (ConfigError, SafetensorError) as error:
+        raise ZooError(f"{path.name} cannot be loaded ({error}); {FIX}.") from error
+    _check_shapes(path, weights, model.state_dict())
+    model.load_state_dict(weights)
+    return model.eval().requires_grad_(False), card
+
+
+def pack(model: Transformer) -> tuple[bytes, Transformer]:
+    """A model as the bytes of a weights file, and the model that those bytes give back: rounded to half precision."""
+    halves = {name: tensor.half().contiguous() for name, tensor in model.state_dict().items()}
+    rounded = Transformer(model.cfg)
+    rounded.load_state_dict(halves)
+    return save_tensors(halves), rounded.eval().requires_grad_(False)
+
+
+def store(weights: bytes, card: Card, folder: Path = FOLDER) -> tuple[Path, Path]:
+    """Write a weights file and its card; returns their paths."""
+    assert hashlib.sha256(weights).hexdigest() == card.sha256, "a card belongs to its weights"
+    weights_path, card_path = (folder / f"{card.name}.{suffix}" for suffix in ("safetensors", "json"))
+    weights_path.write_bytes(weights)
+    card_path.write_text(json.dumps(_rounded(asdict(card)), indent=1) + "\n")
+    return weights_path, card_path
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise ZooError(f"{path.name} is missing or cannot be read; {FIX}.") from error
+
+
+def _read_card(path: Path) -> Card:
+    try:
+        return _build(Card, json.loads(_read(path)))
+    except (ValueError, KeyError, TypeError) as error:
+        raise ZooError(f"{path.name} is not a card that this version can read ({error}); {FIX}.") from error
+
+
+def _check_shapes(path: Path, weights: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> None:
+    for name in sorted(weights.keys() | expected.keys()):
+        found, wanted = (tuple(t[name].shape) if name in t else "absent" for t in (weights, expected))
+        if found != wanted:
+            raise ZooError(f"{path.name} does not fit its card: {name} is {found}, not {wanted}; {FIX}.")
+
+
+def _build(kind: Any, value: Any) -> Any:
+    """A JSON value as a plain value, a tuple or a frozen dataclass; raises TypeError, KeyError or ValueError."""
+    if kind in (int, float, str):
+        if type(value) is not kind and not (kind is float and type(value) is int):
+            raise TypeError(f"expected {kind.__name__}, found {value!r}")
+        return kind(value)
+    if get_origin(kind) is tuple:
+        inner = get_args(kind)
+        inner = inner[:1] * len(value) if inner[-1] is Ellipsis else inner
+        return tuple(_build(one, item) for one, item in zip(inner, value, strict=True))
+    kinds = get_type_hints(kind)
+    return kind(**{field.name: _build(kinds[field.name], value[field.name]) for field in fields(kind)})
+
+
+def _rounded(value: Any) -> Any:
+    """The same value with its fractions cut to the digits that mean something."""
+    if isinstance(value, dict):
+        return {key: _rounded(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_rounded(item) for item in value]
+    return round(value, DIGITS) if isinstance(value, float) else value
