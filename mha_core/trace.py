@@ -105,7 +105,7 @@ class AttentionTrace:
         The formula multiplies from the right (concat W_O), nn.Linear keeps the transpose, so the h row slices of
         W_O stand as columns in ``nn.Linear.weight``. Raises RuntimeError once the weights have changed.
         """
-        if self.W_O._version != self.W_O_version:
+        if version_of(self.W_O) != self.W_O_version:
             raise RuntimeError("the weights changed after this trace was made; trace again to see the head writes")
         d_k = self.cfg.head_dim
         return self.W_O[:, head * d_k : (head + 1) * d_k].T
@@ -155,6 +155,11 @@ class ModelTrace:
     def next_token_probabilities(self, position: int = -1) -> np.ndarray:
         """What the model expects after ``position`` in the first sentence: one probability per vocabulary entry."""
         return self.logits[0, position].detach().float().softmax(-1).numpy()
+
+
+def version_of(weight: Tensor) -> int:
+    """How often a tensor has been written to; torch does not count it for tensors made in inference mode."""
+    return 0 if weight.is_inference() else weight._version
 
 
 def _shared(tensor: Tensor, heads_per_kv: int) -> Tensor:

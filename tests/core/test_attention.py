@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.nn.functional import scaled_dot_product_attention
 from torch.testing import assert_close
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from mha_core.attention import GroupedQueryAttention, rotate
 from mha_core.config import KNOB_D_MODEL, AttentionConfig
@@ -107,6 +109,29 @@ def test_a_token_without_a_visible_key_gets_zeros_and_never_nan(dtype, mask):
         out = layer(x, keep=keep)
     close(out[alone], layer.W_O.bias.detach().expand_as(out[alone]), dtype)
     assert out.isfinite().all()
+
+
+LONG = [FULL, CAUSAL, SlidingWindow(1), SlidingWindow(70)]
+
+
+@pytest.mark.parametrize("n", [64, 65, 150])
+@pytest.mark.parametrize("mask", LONG, ids=str)
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_long_sentences_which_are_softmaxed_in_blocks_obey_the_same_laws(dtype, mask, n):
+    cfg = AttentionConfig(12, 6, 3, 4, mask=mask, seed=6)
+    layer, x = GroupedQueryAttention(cfg).to(dtype), numbers(2, n, 12, seed=n).to(dtype)
+    keep = numbers(2, n, seed=1) > -0.5
+    # The second sentence is all padding behind its first block of queries: windows there see nothing.
+    keep[1, 40:] = False
+    for arguments in ({}, {"keep": keep}):
+        trace = layer.trace(x, **arguments)
+        visible = trace.mask[:, None]
+        scores = trace.scores.to(trace.pattern.dtype).masked_fill(~visible, -torch.inf)
+        expected = scores.softmax(-1).masked_fill(~visible.any(-1, keepdim=True), 0.0)
+        assert_close(trace.pattern, expected)
+        assert not trace.pattern[~visible.expand_as(trace.pattern)].any()
+        with torch.no_grad():
+            close(layer(x, **arguments), trace.out, dtype)
 
 
 def test_scores_are_kept_as_they_were_before_the_mask():
@@ -296,6 +321,34 @@ def test_gradients_are_the_slopes_of_forward(case):
     assert torch.autograd.gradcheck(lambda x: layer(x, **case.arguments()), case.x().requires_grad_(), fast_mode=True)
 
 
+class BigBuffers(TorchDispatchMode):
+    """Keeps every tensor that an operation makes, and counts the memory blocks of at least ``n_bytes``."""
+
+    def __init__(self, n_bytes):
+        super().__init__()
+        self.n_bytes, self.made = n_bytes, []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        result = func(*args, **(kwargs or {}))
+        self.made += [made for made in tree_leaves(result) if isinstance(made, torch.Tensor)]
+        return result
+
+    @property
+    def count(self):
+        storages = {made.untyped_storage().data_ptr(): made.untyped_storage().nbytes() for made in self.made}
+        return sum(n_bytes >= self.n_bytes for n_bytes in storages.values())
+
+
+@pytest.mark.parametrize(("dtype", "n_buffers"), [(torch.float32, 2), (torch.float64, 2), (torch.bfloat16, 3)], ids=str)
+def test_a_trace_of_a_long_sentence_makes_scores_and_pattern_and_no_third_copy(dtype, n_buffers):
+    """In half precision the pattern is rounded once more for its product with V: the one buffer that is not kept."""
+    cfg = AttentionConfig(12, 6, 3, 4, mask=CAUSAL)
+    layer, x = GroupedQueryAttention(cfg).to(dtype), numbers(1, 300, 12, seed=1).to(dtype)
+    with BigBuffers(6 * 300 * 300 * dtype.itemsize) as buffers:
+        layer.trace(x)
+    assert buffers.count == n_buffers
+
+
 def test_a_trace_carries_no_gradients():
     trace = DISTINCT.layer().trace(DISTINCT.x().requires_grad_())
     assert not any(getattr(trace, name).requires_grad for name in ("x", "q", "pattern", "out", "W_O"))
@@ -306,3 +359,5 @@ def test_both_paths_work_in_inference_mode():
     with torch.inference_mode():
         close(layer.trace(x).out, layer(x), torch.float32)
         assert layer.trace(x).head_writes().shape == (5, 6, 7, 10)
+        made_inside = DISTINCT.layer(torch.float32)
+        close(made_inside.trace(x).out, layer(x), torch.float32)

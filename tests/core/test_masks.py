@@ -26,6 +26,11 @@ def test_a_window_of_one_sees_itself_and_a_wide_window_is_causal():
     assert FULL.visible(here, here).all()
 
 
+@given(masks, st.integers(0, 50))
+def test_every_token_sees_itself_so_that_only_padding_leaves_a_row_empty(mask, position):
+    assert mask.visible(torch.tensor([position]), torch.tensor([position])).all()
+
+
 @pytest.mark.parametrize(("name", "mask"), MASKS.items())
 def test_every_mask_has_a_name_and_a_sentence(name, mask):
     assert mask.name == name
