@@ -131,6 +131,12 @@ def whole_number_problem(field: str, name: str, value: object, low: int, high: i
     return None
 
 
+def heads_problem(d_model: int, n_heads: int, options: Iterable[int]) -> Problem:
+    """What is wrong with a number of heads that does not divide the width, and which of ``options`` would do."""
+    message = f"h = {n_heads:,} does not divide d_model = {d_model:,}; h can be {or_list(options)}."
+    return Problem("n_heads", message)
+
+
 def _shown(value: object) -> str:
     """A wrong value as its sentence shows it: never long, and Python refuses to spell out numbers of 4,301 digits."""
     if isinstance(value, int) and not isinstance(value, bool):
@@ -173,9 +179,10 @@ def _rotary_base_problem(base: object) -> Problem | None:
 def _fit_problems(cfg: AttentionConfig) -> list[Problem]:
     found: list[Problem] = []
     if cfg.head_dim is None and cfg.d_model % cfg.n_heads:
-        options = nearest(cfg.n_heads, [h for h in divisors(cfg.d_model) if h <= MAX_HEADS], 8)
-        message = f"h = {cfg.n_heads:,} does not divide d_model = {cfg.d_model:,}; h can be {or_list(options)}."
-        found.append(Problem("n_heads", message))
+        heads = [h for h in divisors(cfg.d_model) if h <= MAX_HEADS]
+        even = [h for h in heads if cfg.d_model // h % 2 == 0]
+        options = nearest(cfg.n_heads, even if cfg.rotary_base and even else heads, 8)
+        found.append(heads_problem(cfg.d_model, cfg.n_heads, options))
     if cfg.n_heads % cfg.n_kv_heads:
         options = nearest(cfg.n_kv_heads, divisors(cfg.n_heads), 8)
         message = f"g = {cfg.n_kv_heads:,} does not divide h = {cfg.n_heads:,}; g can be {or_list(options)}."

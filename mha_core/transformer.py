@@ -12,6 +12,7 @@ from torch.nn.functional import gelu
 
 from mha_core.attention import GroupedQueryAttention
 from mha_core.config import AttentionConfig, ConfigError, Problem, whole_number_problem
+from mha_core.masks import Mask
 from mha_core.seeds import embedding, generator_for, linear
 from mha_core.trace import AttentionTrace, ModelTrace, StreamPart
 
@@ -135,6 +136,16 @@ class Transformer(nn.Module):
             message = f"{n} tokens, but the position table has {limit} rows; use at most {limit} tokens."
             raise ConfigError([Problem("n_positions", message)])
         return self.embed(token_ids) + self.position(torch.arange(n, device=token_ids.device))
+
+    def attention_layers(self) -> list[GroupedQueryAttention]:
+        """The attention modules, first layer first."""
+        return [block.attention for block, _ in self._blocks(None)]
+
+    def use_mask(self, mask: Mask) -> None:
+        """From now on look through another mask; a mask has no weights of its own."""
+        self.cfg = replace(self.cfg, attention=replace(self.cfg.attention, mask=mask))
+        for attention in self.attention_layers():
+            attention.cfg = replace(attention.cfg, mask=mask)
 
     def _blocks(self, head_gates: Sequence[Tensor | None] | None) -> Iterator[tuple[Block, Tensor | None]]:
         gates = [None] * self.cfg.n_layers if head_gates is None else head_gates

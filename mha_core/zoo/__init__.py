@@ -74,6 +74,17 @@ def available(folder: Path = FOLDER) -> list[Card]:
     return [_read_card(path) for path in sorted(folder.glob("*.json"))]
 
 
+def scan(folder: Path = FOLDER) -> tuple[list[Card], list[str]]:
+    """The cards that can be read, and a sentence for each that cannot: one bad file must not hide the others."""
+    cards, problems = [], []
+    for path in sorted(folder.glob("*.json")):
+        try:
+            cards.append(_read_card(path))
+        except ZooError as error:
+            problems.append(str(error))
+    return cards, problems
+
+
 def find(d_model: int, n_heads: int, n_kv_heads: int, folder: Path = FOLDER) -> Card | None:
     """The card of a setting, or None where no weights are shipped for it."""
     path = folder / f"{model_name(d_model, n_heads, n_kv_heads)}.json"

@@ -1,0 +1,70 @@
+# Two commands matter: `make run` serves the app, `make test` runs every check; both set up what they need.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PORT ?= 8501
+HOST ?= localhost
+WORKERS ?= 2
+
+# Scripts import each other as a package from here.
+export PYTHONPATH := .
+
+.PHONY: setup setup-dev run test test-all check format bench mutants train screenshots clean
+
+setup: $(VENV)/run.stamp
+setup-dev: $(VENV)/dev.stamp
+
+$(VENV)/run.stamp: requirements.txt
+	$(PYTHON) -c 'import sys; sys.exit("Headroom needs Python 3.11 or newer; set PYTHON=/path/to/python3.11") if sys.version_info < (3, 11) else None'
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet -r requirements.txt
+	touch $@
+
+$(VENV)/dev.stamp: requirements-dev.txt $(VENV)/run.stamp
+	$(BIN)/python -m pip install --quiet -r requirements-dev.txt
+	touch $@
+
+run: setup
+	STREAMLIT_SERVER_PORT=$(PORT) STREAMLIT_SERVER_ADDRESS=$(HOST) $(BIN)/python app.py
+
+check: setup-dev
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/pyright
+
+# Everything but the tests marked long: checks, core, pages, and real Chromium.
+test: check
+	$(BIN)/python scripts/find_chromium.py
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m "not long"
+
+# The rest: what takes minutes.
+test-all: setup-dev
+	$(BIN)/python scripts/find_chromium.py
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m long
+
+format: setup-dev
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+# Core and app against their peers, in one interleaved run; JSON lands in build/.
+bench: setup-dev
+	mkdir -p build
+	$(BIN)/python -m bench.core --json build/bench-core.json
+	$(BIN)/python scripts/find_chromium.py
+	$(BIN)/python -m bench.pages --json build/bench-pages.json
+
+# Break the core on purpose, one line at a time; every break must be caught by a test.
+mutants: setup-dev
+	$(BIN)/python scripts/mutate.py
+
+# Make the shipped weights again from their seed (about five minutes on one core).
+train: setup
+	$(BIN)/python -m mha_core.training
+
+screenshots: setup-dev
+	$(BIN)/python scripts/find_chromium.py
+	$(BIN)/python scripts/screenshots.py
+
+clean:
+	rm -rf $(VENV) build .pytest_cache .ruff_cache .hypothesis

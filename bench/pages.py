@@ -1,0 +1,161 @@
+"""The app at work: server time of a rerun, and from a press to paint in real Chromium.
+
+``python -m bench.pages --json FILE`` starts its own server on loopback, opens it in Chromium, and prints a table.
+The figures depend on the machine; they are reported here and asserted nowhere.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from playwright.sync_api import Page, sync_playwright
+from streamlit.testing.v1 import AppTest
+
+from mha_view.state import widget_key
+from scripts.find_chromium import chromium
+from scripts.serving import FLAGS, serving
+
+ROUNDS = 12
+WORDS_128 = "+".join(["the", "cat", "sat", "on"] * 31 + ["the", "cat", "."])
+WORDS_64 = "+".join(["the", "cat", "sat", "on"] * 15 + ["the", "cat", "."])
+
+# Resolves with the milliseconds from the next press to two frames after the part was drawn anew.
+AWAIT_PAINT = """(part) => new Promise(resolve => {
+  let pressed = null;
+  const start = () => { pressed = pressed ?? performance.now(); };
+  addEventListener('pointerdown', start, { capture: true, once: true });
+  const host = [...document.querySelectorAll('*')].find(n => n.shadowRoot?.querySelector(part));
+  const observer = new MutationObserver(() => {
+    if (pressed === null || !host.shadowRoot.querySelector(part)) return;
+    observer.disconnect();
+    requestAnimationFrame(() => requestAnimationFrame(() => resolve(performance.now() - pressed)));
+  });
+  observer.observe(host.shadowRoot.querySelector('.root'), { childList: true });
+})"""
+
+
+def main() -> None:
+    """Measure, print, and write the JSON."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    rows = [*server_rows(), *browser_rows()]
+    for row in rows:
+        print(
+            f"{row['what']:<58} {row['median']:>8.1f} {row['unit']}  (quartiles {row['low']:.1f} to {row['high']:.1f})"
+        )
+    if options.json is not None:
+        machine = {"machine": platform.machine(), "python": platform.python_version(), "torch": torch.__version__}
+        options.json.write_text(json.dumps({"where": machine, "rows": rows}, indent=1) + "\n")
+
+
+def server_rows() -> list[dict[str, Any]]:
+    """Server time of one rerun, in this process, without a browser: script, model, trace, checks, messages."""
+    app = AppTest.from_file(str(Path(__file__).parents[1] / "pages" / "_main.py"), default_timeout=60).run()
+
+    def change(name: str, values: list[Any]) -> list[float]:
+        times = []
+        for value in values:
+            app.session_state[widget_key(name)] = value
+            times.append(_milliseconds(app.run))
+        return times
+
+    scales = ["log", "row", "linear"] * 4
+    seen = change("scale", scales)
+    words = change("sentence", [f"the cat sat on the mat because it was {w} ." for w in _words(ROUNDS)])
+    app.session_state[widget_key("weights")] = "random"
+    app.run()
+    seeds = change("seed", list(range(1, ROUNDS + 1)))
+    return [
+        summary("rerun, colour scale (run in the cache)", seen, "ms"),
+        summary("rerun, new sentence (trained, 3 x 8 heads x 12)", words, "ms"),
+        summary("rerun, new weights (random, d 128, 3 x 8 heads x 12)", seeds, "ms"),
+    ]
+
+
+def browser_rows() -> list[dict[str, Any]]:
+    """From press to paint, and the first view of a new browser on a running server."""
+    with tempfile.TemporaryDirectory() as folder, serving(Path(folder)) as server, sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium(), args=FLAGS.split())
+        first, weight = [], []
+        for _ in range(4):
+            page = browser.new_context(viewport={"width": 1440, "height": 1000}).new_page()
+            sizes = _watch_bytes(page)
+            first.append(_milliseconds(lambda page=page: _open(page, f"{server.url}/")))
+            weight.append(sum(sizes) / 1e6)
+            page.context.close()
+        page = browser.new_page(viewport={"width": 1440, "height": 1000})
+        plus = '[data-testid="stNumberInputStepUp"]'
+        rows = [summary("first view, new browser, running server", first, "ms")]
+        rows.append(summary("first view, websocket part", weight, "MB"))
+        for name, query, part in (
+            ("press to paint, 8 heads x 12 tokens", "weights=random&d=64&h=8&g=8", ".thumb"),
+            ("press to paint, 16 heads x 64 tokens", f"weights=random&d=64&h=16&g=16&s={WORDS_64}", ".thumb"),
+        ):
+            _open(page, f"{server.url}/?{query}")
+            rows.append(summary(name, _presses(page, part, lambda: page.locator(plus).first.click()), "ms"))
+        page.close()
+        page = browser.new_page(viewport={"width": 1440, "height": 1000})
+        sizes = _watch_bytes(page)
+        _open(page, f"{server.url}/?weights=random&d=192&h=12&g=12&s={WORDS_128}")
+        page.wait_for_timeout(1000)
+        sizes.clear()
+        layers = iter([1, 2, 0] * ROUNDS)
+        times = _presses(page, ".map", lambda: page.click(f'.thumb[data-layer="{next(layers)}"][data-head="3"]'))
+        rows.append(summary("change of layer to paint, 12 heads x 128 tokens", times, "ms"))
+        rows.append(summary("the same, sent per change", [sum(sizes) / 1e6 / (ROUNDS + 2)], "MB"))
+        browser.close()
+    return rows
+
+
+def summary(what: str, values: list[float], unit: str) -> dict[str, Any]:
+    """Median and quartiles of one measurement."""
+    low, middle, high = statistics.quantiles(values, n=4) if len(values) > 1 else values * 3
+    return {"what": what, "median": middle, "low": low, "high": high, "n": len(values), "unit": unit}
+
+
+def _presses(page: Page, part: str, press: Callable[[], None]) -> list[float]:
+    """Milliseconds of ROUNDS presses, after two that warm up."""
+    times = []
+    for _ in range(ROUNDS + 2):
+        waiting = page.evaluate_handle(f"window.painted = ({AWAIT_PAINT})('{part}')").dispose
+        waiting()
+        press()
+        times.append(page.evaluate("window.painted"))
+        page.wait_for_timeout(400)
+    return times[2:]
+
+
+def _open(page: Page, address: str) -> None:
+    page.goto(address)
+    page.wait_for_selector(".thumb", timeout=30_000)
+
+
+def _watch_bytes(page: Page) -> list[int]:
+    sizes: list[int] = []
+    page.on("websocket", lambda socket: socket.on("framereceived", lambda data: sizes.append(len(data))))
+    return sizes
+
+
+def _milliseconds(action: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    action()
+    return 1000 * (time.perf_counter() - start)
+
+
+def _words(count: int) -> list[str]:
+    return [f"new{i}" for i in range(count)]
+
+
+if __name__ == "__main__":
+    main()

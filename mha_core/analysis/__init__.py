@@ -1,0 +1,1 @@
+"""Questions about a trace, each answered by a small frozen result."""

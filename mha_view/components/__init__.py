@@ -1,0 +1,42 @@
+"""Our own pictures: one folder per part, a typed Python function in front of html, css and js.
+
+The parts run in the page itself: no build step, no iframe, no outside request. ``base.js`` and ``base.css`` are put in
+front of every part, ``draw.js`` and ``draw.css`` in front of every picture; all of it travels with each rerun, so it is
+kept small. Text that a visitor typed enters the page as text, never as HTML.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from streamlit.components.v2 import component
+
+from mha_view.theme import palette
+
+FOLDER = Path(__file__).parent
+
+
+def declare(name: str, *, picture: bool = True) -> Any:
+    """Register the part in folder ``name``; call it once, at import. A picture can draw maps and export itself."""
+    layers = [FOLDER / "base", *([FOLDER / "draw"] if picture else []), FOLDER / name / name]
+    styles, scripts = (
+        "\n".join(_slim(path.with_suffix(suffix).read_text(encoding="utf-8")) for path in layers)
+        for suffix in (".css", ".js")
+    )
+    palette_line = f"const PALETTE = {json.dumps(palette())};"
+    return component(f"headroom_{name}", html='<div class="root"></div>\n', css=styles, js=f"{palette_line}\n{scripts}")
+
+
+def packed(array: np.ndarray) -> str:
+    """A numpy array as the browser takes it: base64 of its bytes, row by row."""
+    return base64.b64encode(np.ascontiguousarray(array).tobytes()).decode("ascii")
+
+
+def _slim(source: str) -> str:
+    """A script or style without its indentation and its comment lines: it is sent again with every rerun."""
+    lines = (line.strip() for line in source.splitlines())
+    return "\n".join(line for line in lines if line and not line.startswith("// "))

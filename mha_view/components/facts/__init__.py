@@ -1,0 +1,14 @@
+"""A strip of results in numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from mha_view.components import declare
+
+_facts = declare("facts", picture=False)
+
+
+def facts_strip(facts: Sequence[tuple[str, str, str]], *, key: str) -> None:
+    """Show (label, value, note) triples side by side; an empty note takes no room."""
+    _facts(data={"facts": [list(fact) for fact in facts]}, key=key)

@@ -1,0 +1,111 @@
+"""The page Model card: where the chosen weights come from, and what they were seen to do."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+import pandas as pd
+import streamlit as st
+
+from mha_core import zoo
+from mha_core.training.scores import REQUIRED
+from mha_view import cards, state
+from mha_view.components.facts import facts_strip
+from mha_view.components.notes import Note, show_notes
+from mha_view.results import VOCABULARY, LoadedModel, trained_settings
+from mha_view.settings import SIZES, Settings
+
+
+def no_card(settings: Settings, loaded: LoadedModel) -> None:
+    """There is nothing to tell of random weights but where trained ones are."""
+    nearest = trained_settings(settings)
+    text = f"The weights of {settings.title()} are random numbers from the seed: they have learned nothing."
+    actions = {}
+    if nearest is not None:
+        label = f"Show trained weights: d_model {nearest.d_model}, h {nearest.n_heads}, g {nearest.n_kv_heads}"
+        actions = {label: {name: getattr(nearest, name) for name in SIZES}}
+    notes = [Note(loaded.problem, kind="problem")] if loaded.problem is not None else []
+
+    def act() -> None:
+        value = state.component_value("no_card", "act")
+        state.set_settings(**{name: value[name] for name in SIZES if name in value})
+
+    show_notes([*notes, Note(text, title="Random weights.", actions=actions)], key="no_card", on_act=act)
+
+
+def card_facts(card: zoo.Card) -> None:
+    """The recipe in one line, and how often the model expects the right next word."""
+    recipe, tasks = card.recipe, card.figures.tasks
+    st.text(
+        f"{card.name}: {recipe.n_layers} layers, d_model {recipe.d_model}, h {recipe.n_heads}, g {recipe.n_kv_heads}, "
+        f"trained for {recipe.n_steps:,} steps on {recipe.n_sentences:,} sentences of a small grammar, seed "
+        f"{recipe.seed}, on {card.date} with torch {card.torch_version}."
+    )
+    facts_strip(
+        [
+            ("whom the pronoun means", f"{tasks.coreference:.3f}", "both nouns take the same pronoun; chance 0.5"),
+            ("the same, pronouns differ", f"{tasks.mismatch:.3f}", "chance 0.5"),
+            (
+                "verb fits its subject",
+                f"{tasks.agreement:.3f}",
+                "a noun of the other number stands between; chance 0.5",
+            ),
+            ("reflexive fits its subject", f"{tasks.reflexive:.3f}", "chance 0.5"),
+            ("copies a list said twice", f"{tasks.copy:.3f}", f"chance about {1 / len(card.words):.3f}"),
+            ("validation loss", f"{tasks.validation_loss:.3f}", "nats per word of new sentences"),
+        ],
+        key="tasks",
+    )
+    st.caption(f"Accuracies on sentences made for the test. Weights file: SHA-256 {card.sha256}.")
+
+
+def card_heads(card: zoo.Card) -> None:
+    """Every head with its scores; a name only where the scores support one."""
+    st.subheader("What each head was seen to do")
+    controls = card.figures.controls
+    rows = [
+        {
+            "layer": head.layer,
+            "head": head.head,
+            "name": ", ".join(cards.names(card.figures, head)) or "no clear role",
+            "pronoun to noun, noun first": head.coreference.first,
+            "noun second": head.coreference.second,
+            "weight on it": head.coreference.mass,
+            "verb to subject, subject first": head.agreement.first,
+            "subject second": head.agreement.second,
+            "weight on it ": head.agreement.mass,
+            "token before": head.previous,
+            "induction": head.prefix,
+            "induction at best shift": head.shifted,
+            "that shift": head.best_shift,
+        }
+        for head in card.figures.heads
+    ]
+    numbers = {
+        name: st.column_config.NumberColumn(format="%.2f") for name, cell in rows[0].items() if isinstance(cell, float)
+    }
+    st.dataframe(pd.DataFrame(rows), hide_index=True, column_config=numbers)
+    st.caption(
+        "Shares of sentences where the head looks more at the right noun than at the wrong one, in each half of a "
+        "balanced set (chance 0.50), and the weight it puts there. An even gaze puts "
+        f"{controls.coreference:.2f} on the pronoun's noun, {controls.agreement:.2f} on the subject, "
+        f"{controls.previous:.2f} on the token before and {controls.prefix:.2f} on what followed last time. "
+        f"A name is a choice: both halves above {cards.LEAST_HALF}, and more than {cards.LEAST_MASS_RATIO:g} times the "
+        f"weight of the wrong noun; or a weight of at least {cards.LEAST_MASS}, and {cards.LEAST_OVER_EVEN:g} times "
+        "an even gaze."
+    )
+
+
+def card_runs(card: zoo.Card) -> None:
+    """Every run that was made with this recipe, beside what a shipped file must reach."""
+    st.subheader("Every run that was tried")
+    needed = {"run": "needed", **asdict(REQUIRED)}
+    rows = [needed, *({"run": f"seed {run.seed}", **asdict(run.reached)} for run in card.tried)]
+    st.dataframe(pd.DataFrame(rows), hide_index=True)
+    st.caption("Heads count by the worse half of their balanced set; the loss must be at most, the others at least.")
+
+
+def words() -> None:
+    """All words that can be typed and are known."""
+    st.subheader(f"The {len(VOCABULARY.typeable)} words it knows")
+    st.text(", ".join(sorted(VOCABULARY.typeable)))

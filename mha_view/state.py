@@ -1,0 +1,258 @@
+"""The only module that knows widget keys, query parameters and caches.
+
+The session holds what a visitor has chosen, the address bar mirrors it. A link is read when a session starts, or when
+the address is one that this session never wrote. The mirror is written by the link component with
+``history.replaceState``, so that Back leads to the page before and never undoes a choice (docs/adr/0003).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import fields, replace
+from typing import Any
+from urllib.parse import parse_qsl, urlencode
+
+import streamlit as st
+from cachetools import LRUCache, cached
+
+from mha_core.text import word_spans
+from mha_view import results
+from mha_view.settings import DEFAULTS, PARAMS, SIZES, Settings, from_params, settle, shorten, to_params, whole_number
+
+MODEL_CACHE_BYTES = 512 * 2**20
+RUN_CACHE_BYTES = 256 * 2**20
+MAX_RUN_BYTES = 640 * 2**20
+REMEMBERED_ADDRESSES = 64
+
+PICKS = ("layer", "head", "row", "key", "view", "first", "other", "pin")
+STREAMLIT_PARAMS = ("embed", "embed_options")
+# A pick belongs to what it was picked in: another sentence has other rows, other sizes have other heads.
+FORGOTTEN_WITH_SENTENCE = ("row", "key")
+FORGOTTEN_WITH_SIZES = ("layer", "head", "other")
+
+
+class BudgetError(ValueError):
+    """Raised before a run that would take more memory than one visitor may."""
+
+
+def open_page(page: str) -> Settings:
+    """What the visitor has chosen, as of this rerun; call it once, before any widget is made."""
+    params = {name: value for name, value in st.query_params.to_dict().items() if name not in STREAMLIT_PARAMS}
+    session = st.session_state
+    addresses: deque[str] = session.setdefault("_addresses", deque(maxlen=REMEMBERED_ADDRESSES))
+    if "_settings" not in session or (params and _digest(params) not in addresses):
+        _adopt(params)
+    else:
+        _follow_widgets()
+        _tell_streamlit(page, params)
+    addresses.append(_digest(params))
+    session["_page"] = page
+    session["_resolved"] = {}
+    return session["_settings"]
+
+
+def close_page() -> dict[str, str]:
+    """Everything the address bar should say after this rerun."""
+    session = st.session_state
+    wanted = {**to_params(session["_settings"]), **session["_resolved"]}
+    session["_wanted"] = wanted
+    session["_addresses"].append(_digest(wanted))
+    return wanted
+
+
+def set_settings(**changes: Any) -> None:
+    """Choose for the visitor (an example, a reset, a trained setting); for callbacks, before widgets are made."""
+    for name, value in changes.items():
+        st.session_state[widget_key(name)] = value
+
+
+def replace_word(word: str, other: str) -> None:
+    """Put ``other`` where the visitor typed ``word`` as a token of its own, everywhere in the sentence."""
+    text: str = st.session_state["_settings"].sentence
+    for start, end in reversed(list(word_spans(text))):
+        if text[start:end] == word:
+            text = text[:start] + other + text[end:]
+    set_settings(sentence=text)
+
+
+def reset() -> None:
+    """Back to what a first visitor sees."""
+    st.session_state["_picks"] = {}
+    set_settings(**{f.name: getattr(DEFAULTS, f.name) for f in fields(Settings)})
+
+
+def widget_key(name: str) -> str:
+    """The key of the widget that owns a shared setting."""
+    return f"setting_{name}"
+
+
+def notices() -> tuple[str, ...]:
+    """Sentences about what a link asked for or a knob moved, until the next change of settings."""
+    return st.session_state["_notices"]
+
+
+def pick_number(name: str, low: int, high: int, default: int) -> int:
+    """A page's own choice as a number from ``low`` to ``high``; a link beyond it is told, and gets the default."""
+    text = st.session_state["_picks"].get(name)
+    number = None if text is None else whole_number(text)
+    if text is not None and (number is None or not low <= number <= high):
+        wrong = f"The link asks for {name} = {shorten(text)}; {name} can be {low} to {high}. {default} is shown."
+        _complain(name, wrong)
+        number = None
+    return _resolve(name, default if number is None else number)
+
+
+def pick_choice(name: str, options: tuple[str, ...], default: str) -> str:
+    """A page's own choice out of ``options``; a link with another word is told, and gets the default."""
+    text = st.session_state["_picks"].get(name)
+    if text is not None and text not in options:
+        wrong = f"The link asks for {name} = {shorten(text)}; {name} can be {', '.join(options)}. {default} is shown."
+        _complain(name, wrong)
+        text = None
+    return _resolve(name, default if text is None else text)
+
+
+def choice_control(name: str, label: str, options: Mapping[str, str], default: str) -> str:
+    """A page's own choice with a control of its own: option -> words on the control."""
+    value, key, store = _control(name, options, default)
+    st.segmented_control(label, list(options), format_func=options.__getitem__, required=True, key=key, on_change=store)
+    return value
+
+
+def select_control(name: str, label: str, options: Mapping[str, str], default: str) -> str:
+    """Like ``choice_control``, as a list to choose from: for many options."""
+    value, key, store = _control(name, options, default)
+    st.selectbox(label, list(options), format_func=options.__getitem__, key=key, on_change=store)
+    return value
+
+
+def set_picks(**numbers: object) -> None:
+    """Remember what was clicked in a picture; anything but small whole numbers is ignored."""
+    for name, number in numbers.items():
+        if isinstance(number, (int, float)) and not isinstance(number, bool) and abs(number) < 10**6:
+            st.session_state["_picks"][name] = str(int(number))
+
+
+def component_value(key: str, name: str) -> dict[str, Any]:
+    """What a component reported last under ``name``, or an empty dict."""
+    value = getattr(st.session_state.get(key), name, None)
+    return value if isinstance(value, dict) else {}
+
+
+def pin(settings: Settings, layer: int, head: int) -> None:
+    """Keep a view to compare others with."""
+    st.session_state["_picks"]["pin"] = urlencode({**to_params(settings), "layer": layer, "head": head})
+
+
+def unpin() -> None:
+    """Forget the pinned view."""
+    st.session_state["_picks"].pop("pin", None)
+
+
+def pinned() -> tuple[Settings, int, int] | None:
+    """The pinned view: its settings, layer and head; None when nothing is pinned."""
+    text = st.session_state["_picks"].get("pin")
+    if text is None:
+        return None
+    params = dict(parse_qsl(text, keep_blank_values=True))
+    settings, _ = from_params(params)
+    _resolve("pin", text)
+    layer, head = (whole_number(params.get(name, "")) for name in ("layer", "head"))
+    n_layers = results.N_LAYERS
+    return settings, min(max(layer or 0, 0), n_layers - 1), min(max(head or 0, 0), settings.n_heads - 1)
+
+
+@cached(LRUCache(MODEL_CACHE_BYTES, getsizeof=lambda m: m.nbytes), results.model_key, condition=threading.Condition())
+def cached_model(settings: Settings) -> results.LoadedModel:
+    """The model for these settings, shared by all visitors; nobody may change it."""
+    return results.load_model(settings)
+
+
+@cached(LRUCache(RUN_CACHE_BYTES, getsizeof=lambda r: r.nbytes), results.run_key, condition=threading.Condition())
+def cached_run(settings: Settings) -> results.Run:
+    """The finished run for these settings, shared by all visitors.
+
+    Raises TextError for a text that is too long, BudgetError for a run that would take too much memory.
+    """
+    n_rows = len(results.VOCABULARY.tokenize(settings.sentence).items)
+    needed = results.estimated_bytes(settings, n_rows)
+    if needed > MAX_RUN_BYTES:
+        raise BudgetError(
+            f"This run would take {needed / 2**20:,.0f} MiB and the limit is {MAX_RUN_BYTES / 2**20:,.0f} MiB; "
+            "choose a smaller d_model, fewer heads or a shorter sentence."
+        )
+    return results.run(settings, cached_model(settings))
+
+
+def _control(name: str, options: Mapping[str, str], default: str) -> tuple[str, str, Callable[[], None]]:
+    """The value of a pick, the key of its widget, and what to do when the widget changes."""
+    value, key = pick_choice(name, tuple(options), default), f"pick_{name}"
+    st.session_state[key] = value
+
+    def store() -> None:
+        st.session_state["_picks"][name] = st.session_state[key]
+
+    return value, key, store
+
+
+def _adopt(params: Mapping[str, str]) -> None:
+    """Take over what a link says."""
+    session = st.session_state
+    settings, told = from_params(params)
+    known = {"v", *PARAMS.values(), *PICKS}
+    unknown = [shorten(name) for name in params if name not in known]
+    if unknown:
+        told = (*told, f"The link has parts that mean nothing here: {', '.join(unknown[:5])}.")
+    session["_settings"], session["_notices"] = settings, told
+    session["_picks"] = {name: params[name] for name in PICKS if name in params}
+    set_settings(**{f.name: getattr(settings, f.name) for f in fields(Settings)})
+
+
+def _follow_widgets() -> None:
+    """Take over what the controls say, moving h and g where they no longer fit."""
+    session = st.session_state
+    before: Settings = session["_settings"]
+    values = {f.name: session.get(widget_key(f.name)) for f in fields(Settings)}
+    chosen = replace(before, **{name: value for name, value in values.items() if value is not None})
+    settings, told = settle(chosen)
+    if settings != before:
+        session["_notices"] = told
+        changed = {f.name for f in fields(Settings) if getattr(settings, f.name) != getattr(before, f.name)}
+        if "sentence" in changed:
+            _forget(FORGOTTEN_WITH_SENTENCE)
+        if changed & set(SIZES):
+            _forget(FORGOTTEN_WITH_SIZES)
+    session["_settings"] = settings
+    set_settings(**{f.name: getattr(settings, f.name) for f in fields(Settings)})
+
+
+def _forget(names: tuple[str, ...]) -> None:
+    for name in names:
+        st.session_state["_picks"].pop(name, None)
+
+
+def _tell_streamlit(page: str, params: Mapping[str, str]) -> None:
+    """Let Streamlit know the address that the mirror wrote, for its reconnects and its menu.
+
+    Not on the rerun that opens a page: there the mirror has not written yet, and Streamlit would add a history entry.
+    """
+    wanted = st.session_state.get("_wanted")
+    if wanted is not None and page == st.session_state.get("_page") and dict(params) != wanted:
+        st.query_params.from_dict(wanted)
+
+
+def _complain(name: str, sentence: str) -> None:
+    st.session_state["_picks"].pop(name, None)
+    st.session_state["_notices"] = (*st.session_state["_notices"], sentence)
+
+
+def _resolve(name: str, value: Any) -> Any:
+    st.session_state["_resolved"][name] = str(value)
+    return value
+
+
+def _digest(params: Mapping[str, str]) -> str:
+    return hashlib.sha256(urlencode(sorted(params.items())).encode()).hexdigest()

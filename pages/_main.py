@@ -1,0 +1,35 @@
+"""The entry script: menu, shared controls, the page, and the mirror in the address bar. Runs anew for every rerun."""
+
+from functools import partial
+from importlib import import_module
+
+import streamlit as st
+
+from mha_view import state
+from mha_view.assets import ICON, LOGO
+from mha_view.panels import shared
+from mha_view.sidebar import sidebar
+from pages import PAGES
+
+st.set_page_config(page_title="Headroom", page_icon=ICON, layout="wide", initial_sidebar_state="expanded")
+st.logo(LOGO, size="large")
+
+
+def show(spec):
+    """Draw one page: its question, what the visitor should know first, and its figures."""
+    settings = state.open_page(spec.slug)
+    link_slot = sidebar(settings)
+    st.header(spec.question)
+    note_slot = st.container()
+    shared.guarded(partial(import_module(f"pages.{spec.module}").render, settings))
+    with note_slot:
+        shared.notices()
+    with link_slot:
+        shared.link()
+
+
+chosen = st.navigation(
+    [st.Page(partial(show, spec), title=spec.title, url_path=spec.slug, default=spec is PAGES[0]) for spec in PAGES],
+    position="top",
+)
+chosen.run()

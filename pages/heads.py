@@ -1,0 +1,50 @@
+"""What does each head look at?"""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from mha_view import state
+from mha_view.panels import heads, shared
+from mha_view.settings import Settings
+
+VIEWS = {"map": "map", "lines": "lines", "compare": "compare"}
+
+
+def render(settings: Settings) -> None:
+    """All heads first, then one head, one row, one cell, and the sum behind it."""
+    run = state.cached_run(settings)
+    if run.tokens.n_typed == 0:
+        shared.notes(run)
+        return
+    layer, head = heads.picked_head(run)
+    row = heads.picked_row(run)
+    key = heads.picked_key(run, layer, head, row)
+    st.text(heads.looks_at(run, layer, head, row))
+    shared.facts(run)
+    shared.notes(run)
+
+    view, first = _controls(settings, layer, head)
+    overview, detail = st.columns([2, 3], gap="large")
+    below = st.container()
+    with overview:
+        heads.overview(run, layer, head, row, first)
+        heads.head_scores(run, layer, head)
+    with detail:
+        if view == "map":
+            heads.large_map(run, layer, head, row, key, first)
+        elif view == "lines":
+            heads.wires(run, layer, first)
+        else:
+            heads.comparison(run, layer, head, row, first, below)
+    heads.arithmetic(run, layer, head, row, key)
+    shared.checks(run)
+
+
+def _controls(settings: Settings, layer: int, head: int) -> tuple[str, str]:
+    """How the chosen head is shown."""
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        view = state.choice_control("view", "View", VIEWS, "map")
+        first = state.choice_control("first", "Start token", heads.FIRST, "show")
+        heads.pin_buttons(settings, layer, head)
+    return view, first

@@ -1,0 +1,52 @@
+"""Open a page in-process, as Streamlit's own test runner does; what its parts were sent is read back as plain data."""
+
+import json
+from pathlib import Path
+from urllib.parse import parse_qsl
+
+import pytest
+from streamlit.testing.v1 import AppTest
+from streamlit.util import calc_hash
+
+from pages import PAGES
+
+ENTRY = str(Path(__file__).parents[2] / "pages" / "_main.py")
+
+
+class Opened:
+    """A page as a visitor finds it."""
+
+    def __init__(self, app: AppTest) -> None:
+        self.app = app
+        self.run()
+
+    def run(self) -> "Opened":
+        self.app.run()
+        assert not self.app.exception, self.app.exception
+        return self
+
+    def sent(self, part: str) -> list[dict]:
+        """The data of every part of that name, in the order of the page."""
+        parts = [p.proto for p in self.app.get("bidi_component")]
+        return [json.loads(p.json) for p in parts if p.component_name == f"headroom_{part}"]
+
+    def notes(self) -> list[str]:
+        """Every sentence that the page tells its visitor."""
+        return [f"{note['title']} {note['text']}".strip() for part in self.sent("notes") for note in part["notes"]]
+
+    def link(self) -> dict[str, str]:
+        """What the address bar is told to say."""
+        return dict(parse_qsl(self.sent("link")[0]["query"], keep_blank_values=True))
+
+
+@pytest.fixture
+def open_page():
+    def opened(slug: str = "heads", /, **params: str) -> Opened:
+        app = AppTest.from_file(ENTRY, default_timeout=60)
+        # Pages are functions here, which AppTest.switch_page cannot name: the hash is that of the page's address.
+        app._page_hash = calc_hash("" if slug == PAGES[0].slug else slug)
+        for name, value in params.items():
+            app.query_params[name] = value
+        return Opened(app)
+
+    return opened
