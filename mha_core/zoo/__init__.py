@@ -134,9 +134,12 @@ def _read(path: Path) -> bytes:
 
 def _read_card(path: Path) -> Card:
     try:
-        return _build(Card, json.loads(_read(path)))
-    except (ValueError, KeyError, TypeError) as error:
+        card = _build(Card, json.loads(_read(path)))
+        # Words that make no vocabulary are found here and not by the first sentence.
+        assert isinstance(card.vocabulary, Vocabulary)
+    except (ValueError, TypeError) as error:
         raise ZooError(f"{path.name} is not a card that this version can read ({error}); {FIX}.") from error
+    return card
 
 
 def _check_shapes(path: Path, weights: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> None:
@@ -147,17 +150,25 @@ def _check_shapes(path: Path, weights: Mapping[str, Tensor], expected: Mapping[s
 
 
 def _build(kind: Any, value: Any) -> Any:
-    """A JSON value as a plain value, a tuple or a frozen dataclass; raises TypeError, KeyError or ValueError."""
+    """A JSON value as a plain value, a tuple or a frozen dataclass; raises TypeError or ValueError where it is none."""
     if kind in (int, float, str):
-        if type(value) is not kind and not (kind is float and type(value) is int):
-            raise TypeError(f"expected {kind.__name__}, found {value!r}")
+        _expect(type(value) is kind or (kind is float and type(value) is int), kind, value)
         return kind(value)
     if get_origin(kind) is tuple:
+        _expect(isinstance(value, list), list, value)
         inner = get_args(kind)
         inner = inner[:1] * len(value) if inner[-1] is Ellipsis else inner
         return tuple(_build(one, item) for one, item in zip(inner, value, strict=True))
+    _expect(isinstance(value, dict), kind, value)
+    if absent := [field.name for field in fields(kind) if field.name not in value]:
+        raise ValueError(f"{kind.__name__} lacks {', '.join(absent)}")
     kinds = get_type_hints(kind)
     return kind(**{field.name: _build(kinds[field.name], value[field.name]) for field in fields(kind)})
+
+
+def _expect(fits: bool, kind: type, value: object) -> None:
+    if not fits:
+        raise TypeError(f"expected {kind.__name__}, found {value!r:.40}")
 
 
 def _rounded(value: Any) -> Any:

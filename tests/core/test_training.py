@@ -65,9 +65,10 @@ def test_the_rate_warms_up_then_falls_to_its_last_share():
 def test_every_sentence_is_shown_before_one_is_shown_again():
     recipe = Recipe(batch_size=7, n_steps=6)
     rows = torch.arange(21)[:, None]
-    shown = [batch.flatten().tolist() for batch in _batches(rows, recipe)]
-    assert sorted(sum(shown[:3], [])) == sorted(sum(shown[3:], [])) == list(range(21))
-    assert shown[:3] != shown[3:]
+    shown = torch.cat(list(_batches(rows, recipe))).flatten()
+    first, second = shown[:21].tolist(), shown[21:].tolist()
+    assert sorted(first) == sorted(second) == list(range(21))
+    assert first != second
 
 
 def test_only_words_become_unknown_at_the_rate_of_the_recipe():
@@ -88,7 +89,7 @@ def test_knobs_that_do_not_fit_are_told_before_any_training():
 
 def test_the_command_writes_a_pair_of_files_that_loads(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(torch, "set_num_threads", lambda _: None)
-    settings = "--d-model 8 --heads 2 --kv-heads 1 --steps 2 --seed 3 4".split()
+    settings = ["--d-model", "8", "--heads", "2", "--kv-heads", "1", "--steps", "2", "--seed", "3", "4"]
     assert main([*settings, "--out", str(tmp_path / "new")]) == 0
     model, card = load("grammar-d8-h2-g1", tmp_path / "new")
     assert model.cfg.attention.n_kv_heads == 1
