@@ -26,7 +26,7 @@ $(VENV)/dev.stamp: requirements-dev.txt $(VENV)/run.stamp
 	touch $@
 
 run: setup
-	STREAMLIT_SERVER_PORT=$(PORT) STREAMLIT_SERVER_ADDRESS=$(HOST) $(BIN)/python app.py
+	$(BIN)/streamlit run app.py --server.port=$(PORT) --server.address=$(HOST)
 
 check: setup-dev
 	$(BIN)/ruff format --check .

@@ -1,15 +1,13 @@
 """The only module that knows widget keys, query parameters and caches.
 
-The session holds what a visitor has chosen, the address bar mirrors it. A link is read when a session starts, or when
-the address is one that this session never wrote. The mirror is written by the link component with
-``history.replaceState``, so that Back leads to the page before and never undoes a choice (docs/adr/0003).
+The session holds what a visitor has chosen, the address bar mirrors it. A link is read once, when a session starts:
+every real link, reload or typed address starts one, so a later change of the address is Back or Forward and undoes no
+choice. The mirror is written by the link component with ``history.replaceState`` (docs/adr/0003).
 """
 
 from __future__ import annotations
 
-import hashlib
 import threading
-from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import fields, replace
 from typing import Any
@@ -25,7 +23,6 @@ from mha_view.settings import DEFAULTS, PARAMS, SIZES, Settings, from_params, se
 MODEL_CACHE_BYTES = 512 * 2**20
 RUN_CACHE_BYTES = 256 * 2**20
 MAX_RUN_BYTES = 640 * 2**20
-REMEMBERED_ADDRESSES = 64
 
 PICKS = ("layer", "head", "row", "key", "view", "first", "other", "pin")
 STREAMLIT_PARAMS = ("embed", "embed_options")
@@ -42,13 +39,11 @@ def open_page(page: str) -> Settings:
     """What the visitor has chosen, as of this rerun; call it once, before any widget is made."""
     params = {name: value for name, value in st.query_params.to_dict().items() if name not in STREAMLIT_PARAMS}
     session = st.session_state
-    addresses: deque[str] = session.setdefault("_addresses", deque(maxlen=REMEMBERED_ADDRESSES))
-    if "_settings" not in session or (params and _digest(params) not in addresses):
+    if "_settings" not in session:
         _adopt(params)
     else:
         _follow_widgets()
         _tell_streamlit(page, params)
-    addresses.append(_digest(params))
     session["_page"] = page
     session["_resolved"] = {}
     return session["_settings"]
@@ -59,7 +54,6 @@ def close_page() -> dict[str, str]:
     session = st.session_state
     wanted = {**to_params(session["_settings"]), **session["_resolved"]}
     session["_wanted"] = wanted
-    session["_addresses"].append(_digest(wanted))
     return wanted
 
 
@@ -252,7 +246,3 @@ def _complain(name: str, sentence: str) -> None:
 def _resolve(name: str, value: Any) -> Any:
     st.session_state["_resolved"][name] = str(value)
     return value
-
-
-def _digest(params: Mapping[str, str]) -> str:
-    return hashlib.sha256(urlencode(sorted(params.items())).encode()).hexdigest()

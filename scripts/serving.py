@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import socket
 import subprocess
 import sys
@@ -39,9 +38,9 @@ def serving(folder: Path) -> Iterator[Server]:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     log = folder / "server.log"
-    environment = {**os.environ, "STREAMLIT_SERVER_PORT": str(port), "STREAMLIT_SERVER_ADDRESS": "127.0.0.1"}
+    command = [sys.executable, "-m", "streamlit", "run", "app.py", f"--server.port={port}", "--server.address=127.0.0.1"]
     with log.open("wb") as out:
-        process = subprocess.Popen([sys.executable, "app.py"], cwd=ROOT, env=environment, stdout=out, stderr=out)
+        process = subprocess.Popen(command, cwd=ROOT, stdout=out, stderr=out)
     try:
         _await_health(f"http://127.0.0.1:{port}/_stcore/health", process, log)
         yield Server(f"http://127.0.0.1:{port}", log)

@@ -55,7 +55,7 @@ class Visitor:
         page.on("console", lambda message: self.errors.append(message.text) if message.type == "error" else None)
         page.on("pageerror", lambda error: self.errors.append(str(error)))
         page.on("request", lambda request: self._watch(request.url))
-        page.on("websocket", lambda socket: socket.on("framesent", self.frames_sent.append))
+        page.on("websocket", lambda socket: socket.on("framesent", lambda data: self.frames_sent.append(data)))
 
     def _watch(self, url: str) -> None:
         if not url.startswith((self.server.url, "data:", "blob:")):
