@@ -27,7 +27,7 @@ class Recipe:
     """Everything that decides a trained model: its shape, its sentences, and how its weights are moved.
 
     learning_rate rises over ``warm_up`` steps, then falls along half a cosine to ``last_rate`` of itself.
-    embedding_std: spread of the token vectors at the start. Beside the usual 1.0, what layer 0 writes hardly shows.
+    embedding_std: spread of the token vectors at the start; with the usual 1.0 the model learns to copy much later.
     unknown_rate: share of the words that are shown as <unk>, so that the model can live with words it never saw.
     betas, weight_decay: those of AdamW (Loshchilov and Hutter 2019). clip: longest gradient that is let through.
     """
@@ -41,8 +41,8 @@ class Recipe:
     n_sentences: int = 60_000
     n_steps: int = 2_500
     batch_size: int = 128
-    # With 2e-3 and an embedding_std of 1.0, seed 0 copies 89 % of a repeated list; with 2e-3 and 0.3 it is 97 %, with
-    # these 99 %, and only with these do the heads that look one token back come out clearly.
+    # Measured with seed 0, for 2e-3 and 1.0, for 2e-3 and 0.3, and for these two: share of a repeated list that is
+    # copied 0.89, 0.97, 0.99; gaze of the best previous-token head 0.47, 0.47, 0.55.
     learning_rate: float = 3e-3
     embedding_std: float = 0.3
     warm_up: int = 100

@@ -45,6 +45,11 @@ def test_a_trained_model_is_finished(run):
     assert not any(parameter.requires_grad for parameter in model.parameters())
 
 
+def test_the_token_vectors_start_with_the_spread_of_the_recipe():
+    start = train(dataclasses.replace(TINY, n_steps=0)).embed.weight
+    assert start.std().item() == pytest.approx(TINY.embedding_std, rel=0.05)
+
+
 def test_training_leaves_the_global_random_state_alone():
     before = torch.get_rng_state()
     train(dataclasses.replace(TINY, n_steps=2))
