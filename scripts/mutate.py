@@ -1,0 +1,319 @@
+"""Break the core on purpose, one line at a time, and see which test notices: ``python -m scripts.mutate``.
+
+Each mutation is applied to a copy of the tree, so the working tree is never touched. A mutation that survives is a
+missing test; a pattern that no longer occurs exactly once is a mutation that has to follow the code.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+COPIED = ("mha_core", "tests", "pyproject.toml")
+ATTENTION, TRACE = "mha_core/attention.py", "mha_core/trace.py"
+CONFIG, MASKS, TEXT = "mha_core/config.py", "mha_core/masks.py", "mha_core/text.py"
+
+
+@dataclass(frozen=True)
+class Mutation:
+    """One mistake that a person could make: what it is, where, and the line before and after."""
+
+    name: str
+    file: str
+    before: str
+    after: str
+
+
+MUTATIONS = (
+    Mutation(
+        "scores: heads share keys as tile does, not repeat_interleave",
+        ATTENTION,
+        "    folded = q.reshape(b * g, h // g * n, d_k)\n",
+        "    folded = q.unflatten(1, (h // g, g)).transpose(1, 2).reshape(b * g, h // g * n, d_k)\n",
+    ),
+    Mutation(
+        "values: heads share values as tile does, not repeat_interleave",
+        ATTENTION,
+        "    folded = pattern.to(v.dtype).reshape(b * g, h // g * n, n)\n",
+        "    folded = pattern.to(v.dtype).unflatten(1, (h // g, g)).transpose(1, 2).reshape(b * g, h // g * n, n)\n",
+    ),
+    Mutation("kv_head_of: i mod g", CONFIG, "return head // self.heads_per_kv", "return head % self.n_kv_heads"),
+    Mutation(
+        "shared keys and values: h/g and g swapped",
+        TRACE,
+        "tensor[:, :, None].expand(-1, -1, heads_per_kv, -1, -1)",
+        "tensor.repeat(1, heads_per_kv, 1, 1).unflatten(1, (-1, heads_per_kv))",
+    ),
+    Mutation(
+        "causal: triu for tril",
+        MASKS,
+        "key_positions[None, :] <= query_positions[:, None]",
+        "key_positions[None, :] >= query_positions[:, None]",
+    ),
+    Mutation(
+        "causal: a token does not see itself",
+        MASKS,
+        "key_positions[None, :] <= query_positions[:, None]",
+        "key_positions[None, :] < query_positions[:, None]",
+    ),
+    Mutation("forward: causal mask dropped", ATTENTION, "is_causal=causal", "is_causal=False"),
+    Mutation("window: one too wide", MASKS, "distance < self.width", "distance <= self.width"),
+    Mutation("window: one too narrow", MASKS, "distance < self.width", "distance < self.width - 1"),
+    Mutation("window: looks ahead", MASKS, "(distance >= 0) & ", ""),
+    Mutation("softmax over queries", ATTENTION, ".softmax(-1, dtype=dtype)", ".softmax(-2, dtype=dtype)"),
+    Mutation("softmax over queries in blocks", ATTENTION, "torch.softmax(masked, -1,", "torch.softmax(masked, -2,"),
+    Mutation(
+        "softmax in half precision", ATTENTION, "torch.promote_types(scores.dtype, torch.float32)", "scores.dtype"
+    ),
+    Mutation(
+        "softmax of float64 in float32",
+        ATTENTION,
+        "torch.promote_types(scores.dtype, torch.float32)",
+        "torch.float32",
+    ),
+    Mutation(
+        "mask after the softmax",
+        ATTENTION,
+        "torch.where(visible, scores, -torch.inf).softmax(-1, dtype=dtype)",
+        "torch.where(visible, scores.softmax(-1, dtype=dtype), 0.0)",
+    ),
+    Mutation(
+        "masked cells nearly zero",
+        ATTENTION,
+        "torch.where(visible, scores, -torch.inf)",
+        "torch.where(visible, scores, -9.0)",
+    ),
+    Mutation(
+        "blocks: keys behind the last seen one left as they come",
+        ATTENTION,
+        "        pattern[..., rows, keys.stop :] = 0.0\n",
+        "        pattern[..., rows, keys.stop :] = 0.1\n",
+    ),
+    Mutation(
+        "blocks: keys before the first seen one left as they come",
+        ATTENTION,
+        "        pattern[..., rows, : keys.start] = 0.0\n",
+        "        pattern[..., rows, : keys.start] = 0.1\n",
+    ),
+    Mutation("blocks: last seen key dropped", ATTENTION, "int(seen[-1]) + 1)", "int(seen[-1]))"),
+    Mutation("trace: scale missing", ATTENTION, "beta=0, alpha=scale", "beta=0, alpha=1.0"),
+    Mutation("scale: 1 / d_k", CONFIG, "self.head_dim**-0.5", "self.head_dim**-1.0"),
+    Mutation("scale: 1 / sqrt(d_model)", CONFIG, "self.head_dim**-0.5", "self.d_model**-0.5"),
+    Mutation(
+        "forward: fused kernel keeps its own scale",
+        ATTENTION,
+        "is_causal=causal, scale=self.cfg.scale",
+        "is_causal=causal, scale=self.cfg.d_model**-0.5",
+    ),
+    Mutation(
+        "forward: no scale where a mask is given",
+        ATTENTION,
+        "attn_mask=visible, scale=self.cfg.scale",
+        "attn_mask=visible, scale=1.0",
+    ),
+    Mutation(
+        "heads: view without transpose",
+        ATTENTION,
+        ".view(b, n, -1, self.cfg.head_dim).transpose(1, 2)",
+        ".view(b, -1, n, self.cfg.head_dim)",
+    ),
+    Mutation(
+        "heads: numbers dealt out in turn",
+        ATTENTION,
+        ".view(b, n, -1, self.cfg.head_dim).transpose(1, 2)",
+        ".view(b, n, self.cfg.head_dim, -1).permute(0, 3, 1, 2)",
+    ),
+    Mutation(
+        "concat without transpose", ATTENTION, "z.transpose(1, 2).flatten(2)", "z.reshape(z.shape[0], z.shape[2], -1)"
+    ),
+    Mutation("K and V swapped", ATTENTION, "heads(self.W_K), heads(self.W_V)", "heads(self.W_V), heads(self.W_K)"),
+    Mutation(
+        "forward: W_O dropped",
+        ATTENTION,
+        "return _product(_concat(_gated(z, head_gate)), self.W_O)",
+        "return _concat(_gated(z, head_gate))[..., : x.shape[-1]]",
+    ),
+    Mutation(
+        "trace: W_O dropped", ATTENTION, "out=_product(concat, self.W_O).cpu()", "out=concat[..., : x.shape[-1]].cpu()"
+    ),
+    Mutation(
+        "biases dropped",
+        ATTENTION,
+        "functional.linear(x, matrix.weight, matrix.bias)",
+        "functional.linear(x, matrix.weight)",
+    ),
+    Mutation("rotary: another base", ATTENTION, "vectors.device), self.cfg.rotary_base)", "vectors.device), 10_001.0)"),
+    Mutation(
+        "rotary: exponent halved", ATTENTION, "dtype=torch.float64) / half)", "dtype=torch.float64) / (2 * half))"
+    ),
+    Mutation(
+        "rotary: turns the other way in one half", ATTENTION, "first * cos - second * sin", "first * cos + second * sin"
+    ),
+    Mutation(
+        "rotary: pairs interleaved",
+        ATTENTION,
+        "first, second = vectors[..., :half], vectors[..., half:]",
+        "first, second = vectors[..., ::2], vectors[..., 1::2]",
+    ),
+    Mutation(
+        "rotary: V turned too in forward",
+        ATTENTION,
+        "self._rotate(k), v, keep)",
+        "self._rotate(k), self._rotate(v), keep)",
+    ),
+    Mutation(
+        "rotary: V turned too in trace",
+        ATTENTION,
+        "z = _weighted_values(pattern, v)",
+        "z = _weighted_values(pattern, self._rotate(v))",
+    ),
+    Mutation("rotary: left out", ATTENTION, "if self.cfg.rotary_base is None:", "if True:"),
+    Mutation(
+        "rotary: positions start at 1 for queries",
+        ATTENTION,
+        "q_rot, k_rot = self._rotate(q)",
+        "q_rot, k_rot = self._rotate(q.roll(1, 2)).roll(-1, 2)",
+    ),
+    Mutation(
+        "keep ignored",
+        ATTENTION,
+        "return visible if keep is None else visible & keep[:, None, :]",
+        "return visible",
+    ),
+    Mutation("keep hides queries, not keys", ATTENTION, "visible & keep[:, None, :]", "visible & keep[:, :, None]"),
+    Mutation("keep shows the padding", ATTENTION, "visible & keep[:, None, :]", "visible & ~keep[:, None, :]"),
+    Mutation("trace: NaN where nothing is visible", ATTENTION, "        if keep is not None:\n", "        if False:\n"),
+    Mutation(
+        "forward: whatever the kernel says where nothing is visible",
+        ATTENTION,
+        "z.masked_fill(~visible.any(-1, keepdim=True), 0.0)",
+        "z.masked_fill(~visible.any(-1, keepdim=True), 1.0)",
+    ),
+    Mutation("head_gate ignored", ATTENTION, "return z if head_gate is None else", "return z if True else"),
+    Mutation("head_gate along tokens", ATTENTION, "head_gate.to(z)[:, None, None]", "head_gate.to(z).mean()"),
+    Mutation(
+        "scores are kept masked", ATTENTION, "scores=scores.cpu()", "scores=torch.where(mask[:, None], scores, -1e9)"
+    ),
+    Mutation(
+        "w_o_slice: rows of nn.Linear.weight",
+        TRACE,
+        "self.W_O[:, head * d_k : (head + 1) * d_k].T",
+        "self.W_O[head * d_k : (head + 1) * d_k, :]",
+    ),
+    Mutation(
+        "w_o_slice: heads dealt out in turn",
+        TRACE,
+        "self.W_O[:, head * d_k : (head + 1) * d_k].T",
+        "self.W_O[:, head :: self.cfg.n_heads].T",
+    ),
+    Mutation(
+        "head writes of changed weights are handed out",
+        TRACE,
+        "if version_of(self.W_O) != self.W_O_version:",
+        "if False:",
+    ),
+    Mutation("arrays can be written to", TRACE, "array.flags.writeable = False", "pass"),
+    Mutation(
+        "nbytes counts views twice",
+        TRACE,
+        "return sum(storages.values())",
+        "return sum(t.nbytes for t in self._tensors())",
+    ),
+    Mutation("seeds: W_Q drawn with g in its name", ATTENTION, 'path=("W_Q",)', 'path=("W_Q", cfg.n_kv_heads)'),
+    Mutation("seeds: W_K and W_V the same numbers", ATTENTION, 'path=("W_V",)', 'path=("W_K",)'),
+    Mutation(
+        "seeds: drawn from everybody's generator",
+        "mha_core/seeds.py",
+        "(-bound, bound, generator=generator)",
+        "(-bound, bound)",
+    ),
+    Mutation(
+        "params: W_O's bias counted with h d_k",
+        "mha_core/params.py",
+        "(q_width + cfg.bias) * cfg.d_model",
+        "per_input * q_width",
+    ),
+    Mutation(
+        "transformer: norm left out before attention",
+        "mha_core/transformer.py",
+        "block.attention(block.attention_norm(stream)",
+        "block.attention((stream)",
+    ),
+    Mutation(
+        "transformer: a part replaces the stream", "mha_core/transformer.py", "(before + write).cpu()", "write.cpu()"
+    ),
+    Mutation("text: look-up minds the case", TEXT, "rows.get(word, rows.get(word.casefold()))", "rows.get(word)"),
+    Mutation(
+        "text: labels lose their last letter's mark", TEXT, 'unicodedata.category(char).startswith("M")\n', "False\n"
+    ),
+    Mutation(
+        "text: one token over the limit is taken",
+        TEXT,
+        "if len(spans) > max_tokens:",
+        "if len(spans) > max_tokens + 1:",
+    ),
+    Mutation("text: typed <s> is the start token", TEXT, " and row >= len(SPECIAL)", ""),
+    Mutation("config: g need not divide h", CONFIG, "if cfg.n_heads % cfg.n_kv_heads:", "if False:"),
+    Mutation(
+        "config: True is a number",
+        CONFIG,
+        "if isinstance(value, bool) or not isinstance(value, int):",
+        "if not isinstance(value, int):",
+    ),
+)
+
+
+def first_failure(mutation: Mutation) -> str | None:
+    """The test that notices the mutation first, or None when it survives."""
+    with tempfile.TemporaryDirectory() as folder:
+        tree = Path(folder)
+        for name in COPIED:
+            source = ROOT / name
+            copy = shutil.copytree if source.is_dir() else shutil.copy
+            copy(source, tree / name)
+        path = tree / mutation.file
+        source = path.read_text()
+        assert source.count(mutation.before) == 1, f"{mutation.name}: its pattern must occur exactly once"
+        path.write_text(source.replace(mutation.before, mutation.after))
+        return _first_failing_test(tree, f"tests/core/test_{path.stem}.py")
+
+
+def _first_failing_test(tree: Path, own_tests: str) -> str | None:
+    """The tests of the changed file first, then all; hypothesis need not make its example small."""
+    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "--hypothesis-profile=hunt"]
+    command += [f"--ignore-glob=*/test_{name}*" for name in ("training", "grammar", "zoo")]
+    for where in (own_tests, "tests/core"):
+        done = subprocess.run([*command, where], cwd=tree, capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            found = re.search(r"^(?:FAILED|ERROR) tests/core/(\S+)", done.stdout, re.MULTILINE)
+            return found.group(1) if found else f"pytest ended with {done.returncode}: {done.stdout[-300:]!r}"
+    return None
+
+
+def main() -> None:
+    """Run the mutations, print one line each, and fail when one survives."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", default="", help="a part of the names to run")
+    parser.add_argument("--jobs", type=int, default=2)
+    chosen = parser.parse_args()
+    mutations = [mutation for mutation in MUTATIONS if chosen.only in mutation.name]
+    print("| mutation | first test that fails |\n|---|---|")
+    survivors = 0
+    with ThreadPoolExecutor(chosen.jobs) as pool:
+        for mutation, test in zip(mutations, pool.map(first_failure, mutations), strict=True):
+            survivors += test is None
+            print(f"| {mutation.name} | {'**survives**' if test is None else f'`{test}`'} |", flush=True)
+    print(f"\n{len(mutations)} mutations, {survivors} survive")
+    sys.exit(bool(survivors))
+
+
+if __name__ == "__main__":
+    main()
