@@ -13,6 +13,9 @@ UNKNOWN = "<unk>"
 SPECIAL = (PAD, START, UNKNOWN)
 
 MAX_TOKENS = 128
+MAX_TOKEN_LETTERS = 100
+# Beyond this a text is not even split: splitting takes time that other visitors wait for.
+MAX_CHARACTERS = 20_000
 MAX_WORD_FOR_SUGGESTIONS = 40
 
 ZERO_WIDTH_JOINER = "\u200d"
@@ -103,8 +106,14 @@ class Vocabulary:
     def tokenize(self, text: str, *, max_tokens: int = MAX_TOKENS) -> Tokens:
         """Split ``text`` into tokens behind a start token; unknown words are marked, not changed.
 
-        Raises TextError for more than ``max_tokens`` typed tokens.
+        Raises TextError for more than ``max_tokens`` typed tokens, for one longer than MAX_TOKEN_LETTERS, and for a
+        text longer than MAX_CHARACTERS.
         """
+        if len(text) > MAX_CHARACTERS:
+            raise TextError(
+                f"The text has {len(text):,} characters and the limit is {MAX_CHARACTERS:,}; shorten it to at most "
+                f"{max_tokens:,} words."
+            )
         rows = {special: row for row, special in enumerate(SPECIAL)}
         items = [Token(rows[START], 0, 0, known=True)]
         spans = list(word_spans(text))
@@ -112,6 +121,11 @@ class Vocabulary:
             raise TextError(
                 f"The text has {len(spans):,} tokens and the limit is {max_tokens:,}; "
                 f"take out at least {len(spans) - max_tokens:,} words or signs."
+            )
+        longest = max((end - start for start, end in spans), default=0)
+        if longest > MAX_TOKEN_LETTERS:
+            raise TextError(
+                f"One word has {longest:,} letters and the limit is {MAX_TOKEN_LETTERS}; shorten it or split it."
             )
         for start, end in spans:
             row = self.row(text[start:end])

@@ -18,6 +18,12 @@ LEAST_MASS_RATIO = 2.0
 LEAST_MASS = 0.5
 LEAST_OVER_EVEN = 5.0
 
+LETTERS = {"coreference": "C", "agreement": "A", "previous token": "P", "induction": "I"}
+BADGE_WORDS = (
+    "Letters: C pronoun to its noun, A before the verb to its subject, P the token before, I induction; by tests on "
+    "other sentences, see the model card."
+)
+
 
 @cache
 def cards() -> tuple[zoo.Card, ...]:
@@ -51,18 +57,18 @@ def first_head(card: zoo.Card) -> tuple[int, int]:
 
 
 def badges(card: zoo.Card) -> dict[str, str]:
-    """Short names of the heads that earned one, as "layer.head" -> name."""
+    """Letters for the roles of the heads that earned one, as "layer.head" -> "C·I"."""
     named = {f"{head.layer}.{head.head}": names(card.figures, head) for head in card.figures.heads}
-    return {place: "·".join(short) for place, short in named.items() if short}
+    return {place: "·".join(LETTERS[name] for name in roles) for place, roles in named.items() if roles}
 
 
 def names(figures: Evaluation, head: HeadScores) -> list[str]:
     """The roles that a head's scores support, none for most heads."""
     controls = figures.controls
     rules = {
-        "coref": _chooses(head.coreference),
-        "subject": _chooses(head.agreement),
-        "previous": _dwells(head.previous, controls.previous),
+        "coreference": _chooses(head.coreference),
+        "agreement": _chooses(head.agreement),
+        "previous token": _dwells(head.previous, controls.previous),
         "induction": _dwells(head.prefix, controls.prefix),
     }
     return [name for name, holds in rules.items() if holds]

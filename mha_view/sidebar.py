@@ -8,7 +8,7 @@ import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from mha_core.config import KNOB_D_MODEL, MAX_SEED, valid_choices
-from mha_core.text import MAX_TOKENS
+from mha_core.text import MAX_CHARACTERS, MAX_TOKENS, word_spans
 from mha_view import state
 from mha_view.cards import cards, sizes_of
 from mha_view.examples import EXAMPLES
@@ -36,7 +36,8 @@ def sidebar(settings: Settings) -> DeltaGenerator:
 
 
 def _sentence(settings: Settings) -> None:
-    st.text_area("Sentence", key=widget_key("sentence"), height=96, help=f"At most {MAX_TOKENS} words and signs.")
+    st.text_area("Sentence", key=widget_key("sentence"), height=96)
+    st.caption(_counted(settings.sentence))
     names = [example.name for example in EXAMPLES]
     chosen = next((example for example in EXAMPLES if example.sentence == settings.sentence), None)
     st.session_state["example"] = None if chosen is None else chosen.name
@@ -51,6 +52,16 @@ def _sentence(settings: Settings) -> None:
         st.caption(chosen.notice)
     with st.popover(f"The {len(VOCABULARY.typeable)} words it knows", width="stretch"):
         st.text(", ".join(sorted(VOCABULARY.typeable)))
+
+
+def _counted(sentence: str) -> str:
+    """How many tokens were typed, and how many of them the model knows."""
+    if len(sentence) > MAX_CHARACTERS:
+        return f"{len(sentence):,} characters, more than the limit of {MAX_CHARACTERS:,}."
+    words = [sentence[start:end] for start, end in word_spans(sentence)]
+    unknown = sum(VOCABULARY.row(word) is None for word in words)
+    known = "all known" if unknown == 0 else f"{unknown} unknown"
+    return f"{len(words)} of at most {MAX_TOKENS} tokens, {known}; capitals do not matter."
 
 
 def _knobs(settings: Settings) -> None:

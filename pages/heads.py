@@ -20,8 +20,8 @@ def render(settings: Settings) -> None:
     layer, head = heads.picked_head(run)
     row = heads.picked_row(run)
     key = heads.picked_key(run, layer, head, row)
-    st.text(heads.looks_at(run, layer, head, row))
-    shared.facts(run)
+    st.text(heads.first_words(run, layer, head, row))
+    shared.facts(run, row)
     shared.notes(run)
 
     view, first = _controls(settings, layer, head)

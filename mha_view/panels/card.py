@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import asdict
+from typing import Any
 
 import pandas as pd
 import streamlit as st
@@ -14,6 +16,16 @@ from mha_view.components.facts import facts_strip
 from mha_view.components.notes import Note, show_notes
 from mha_view.results import VOCABULARY, LoadedModel, trained_settings
 from mha_view.settings import SIZES, Settings
+
+GATE_WORDS = {
+    "coreference_head": "best coreference head",
+    "coreference_mass": "its weight on the noun",
+    "agreement_head": "best agreement head",
+    "prefix_head": "best induction head",
+    "previous_head": "best previous-token head",
+    "copy": "copies a list",
+    "validation_loss": "validation loss",
+}
 
 
 def no_card(settings: Settings, loaded: LoadedModel) -> None:
@@ -101,7 +113,8 @@ def card_runs(card: zoo.Card) -> None:
     st.subheader("Every run that was tried")
     needed = {"run": "needed", **asdict(REQUIRED)}
     rows = [needed, *({"run": f"seed {run.seed}", **asdict(run.reached)} for run in card.tried)]
-    st.dataframe(pd.DataFrame(rows), hide_index=True)
+    table = pd.DataFrame(rows).rename(columns=GATE_WORDS)
+    st.dataframe(table, hide_index=True, column_config=_three_digits(GATE_WORDS.values()))
     st.caption("Heads count by the worse half of their balanced set; the loss must be at most, the others at least.")
 
 
@@ -109,3 +122,7 @@ def words() -> None:
     """All words that can be typed and are known."""
     st.subheader(f"The {len(VOCABULARY.typeable)} words it knows")
     st.text(", ".join(sorted(VOCABULARY.typeable)))
+
+
+def _three_digits(names: Iterable[str]) -> dict[str, Any]:
+    return {name: st.column_config.NumberColumn(format="%.3f") for name in names}

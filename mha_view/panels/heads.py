@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import numpy as np
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
-from mha_core.analysis.heads import cell_arithmetic, head_summaries, without_first_token
+from mha_core.analysis.heads import HeadSummary, cell_arithmetic, head_summaries, without_first_token
 from mha_view import cards, state
 from mha_view.components.cell import cell_panel
 from mha_view.components.facts import facts_strip
@@ -53,8 +55,14 @@ def looks_at(run: Run, layer: int, head: int, row: int) -> str:
     labels = run.tokens.labels
     top = int(pattern.argmax())
     return (
-        f"In layer {layer}, head {head}, “{labels[row]}” looks most at “{labels[top]}”: {weight(float(pattern[top]))}."
+        f"in layer {layer}, head {head}, “{labels[row]}” looks most at “{labels[top]}”, {weight(float(pattern[top]))}."
     )
+
+
+def first_words(run: Run, layer: int, head: int, row: int) -> str:
+    """The first sentence on the page: what to see, and what to try."""
+    told = looks_at(run, layer, head, row)
+    return f"{told[0].upper()}{told[1:]} Press another head, row or cell; or change one word of the sentence."
 
 
 def overview(run: Run, layer: int, head: int, row: int, first: str) -> None:
@@ -76,13 +84,21 @@ def overview(run: Run, layer: int, head: int, row: int, first: str) -> None:
         picked=(layer, head),
         scale=run.settings.scale,
         title=f"All heads, {len(patterns)} layers x {patterns[0].shape[0]}",
-        caption="Each small square is one head: rows are tokens that look, columns are tokens they look at. "
-        "Heads of one hue read the same keys and values." + _first_words(first, offset),
+        caption=f"{_favourites(summaries, run.tokens.labels, row)} Each square is one head: rows look, columns are "
+        f"looked at; heads of one hue read the same keys and values.{_first_words(first, offset)}"
+        + ("" if run.card is None else f" {cards.BADGE_WORDS}"),
         badges={} if run.card is None else cards.badges(run.card),
         recipe=recipe(run, figure="all heads", row=row, first=first),
         key="maps",
         on_pick=pick,
     )
+
+
+def _favourites(summaries: list[HeadSummary], labels: list[str], row: int) -> str:
+    """What to notice in the overview: where the chosen row looks, counted over the heads."""
+    counted = Counter(summary.top_key for summary in summaries).most_common(3)
+    places = ", ".join(f"“{labels[top]}” in {count}" for top, count in counted)
+    return f"Of {len(summaries)} heads, “{labels[row]}” looks most at {places}."
 
 
 def large_map(run: Run, layer: int, head: int, row: int, key: int, first: str) -> None:
@@ -102,12 +118,13 @@ def large_map(run: Run, layer: int, head: int, row: int, key: int, first: str) -
         picked=(row - offset, max(key - offset, 0)),
         scale=run.settings.scale,
         title=f"Layer {layer}, head {head}" + (f" (KV head {cfg.kv_head_of(head)})" if cfg.heads_per_kv > 1 else ""),
-        caption="Rows look, columns are looked at. Click a row's name to sort it, a cell to see its arithmetic."
-        + _first_words(first, offset),
+        caption=f"Rows look, columns are looked at: {looks_at(run, layer, head, row)} Click a row's name to sort it, "
+        f"a cell to see its arithmetic.{_first_words(first, offset)}",
         recipe=recipe(run, figure="head", layer=layer, head=head, row=row, key=key, first=first),
         key="head",
         file=f"headroom-L{layer}H{head}",
         offset=offset,
+        unknown=[row - offset for row, token in enumerate(run.tokens.items) if not token.known],
         on_pick=pick,
     )
 

@@ -38,10 +38,10 @@ def link() -> None:
     link_box(state.close_page(), without=("s", "row", "key", "pin"), key="link")
 
 
-def facts(run: Run) -> None:
-    """The strip under the title: what the knobs amount to."""
+def facts(run: Run, row: int) -> None:
+    """The strip under the title: what the knobs amount to, and what the model expects after the framed row."""
     cfg, per_matrix = run.layer(0).cfg, run.parameters()
-    next_words = " · ".join(f"{word} {chance:.2f}" for word, chance in run.next_words())
+    next_words = " · ".join(f"{word} {chance:.2f}" for word, chance in run.next_words(position=row))
     facts_strip(
         [
             ("width of a head, d_k", str(cfg.head_dim), f"{cfg.d_model} / {cfg.n_heads}"),
@@ -56,7 +56,7 @@ def facts(run: Run) -> None:
                 bytes_text(run.kv_bytes_per_token()),
                 f"2 x {len(run.trace.layers)} layers x {cfg.n_kv_heads} x {cfg.head_dim} x 4 bytes",
             ),
-            (f"next after “{run.tokens.labels[-1]}”", next_words, "the model's three likeliest words"),
+            (f"next after “{run.tokens.labels[row]}”", next_words, "the model's three likeliest words"),
             ("runs on", run.device, run.dtype),
         ],
         key="facts",

@@ -161,11 +161,21 @@ def test_the_limit_is_the_last_length_that_is_taken(text, limit):
 
 def test_the_usual_limit_counts_typed_tokens_only():
     assert len(VOCABULARY.tokenize("no " * MAX_TOKENS).items) == MAX_TOKENS + 1
-    with pytest.raises(TextError, match="take out at least 9,872 words or signs"):
-        VOCABULARY.tokenize("no " * 10_000)
+    with pytest.raises(TextError, match="take out at least 4,872 words or signs"):
+        VOCABULARY.tokenize("no " * 5_000)
 
 
 def test_a_vocabulary_begins_with_the_special_entries():
     assert len(VOCABULARY) == len(VOCABULARY.words) == len(VOCABULARY.typeable) + len(SPECIAL)
     with pytest.raises(ValueError, match="starts with <pad>, <s>, <unk>"):
         Vocabulary(("the", "cat"))
+
+
+@pytest.mark.parametrize(("letters", "fits"), [(99, True), (100, True), (101, False)])
+def test_a_word_may_be_as_long_as_the_limit_and_no_longer(letters, fits):
+    words = Vocabulary((*SPECIAL, "cat"))
+    if fits:
+        assert words.tokenize("a" * letters).n_typed == 1
+    else:
+        with pytest.raises(TextError, match="One word has 101 letters and the limit is 100"):
+            words.tokenize("cat " + "a" * letters)

@@ -12,7 +12,7 @@ def test_the_first_view_shows_it_looking_at_cat_with_the_score_beside_its_contro
     visitor.open("/")
     assert visitor.page.locator(".thumb").count() == 24
     first = visitor.page.locator('[data-testid="stText"]').first.inner_text()
-    assert re.search(r"“it” looks most at “cat”: (0\.9\d\d|1\.000)\.", first), first
+    assert re.search(r"“it” looks most at “cat”, (0\.9\d\d|1\.000)\.", first), first
     facts = visitor.text(".fact")
     assert any("pronoun to its noun" in fact and "chance 0.50" in fact for fact in facts)
     assert len(visitor.text(".checks li")) == 6

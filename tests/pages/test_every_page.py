@@ -139,6 +139,21 @@ def test_the_limit_is_kept_to_the_token_and_told(open_page, count, shown):
     assert page.link()["s"] == text
 
 
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("cat " * 25_000, "The text has 100,000 characters and the limit is 20,000; shorten it to at most 128 words."),
+        ("x" * 300, "One word has 300 letters and the limit is 100; shorten it or split it."),
+    ],
+    ids=["100 kB", "one long word"],
+)
+def test_a_text_beyond_all_limits_is_refused_and_kept(open_page, text, sentence):
+    page = open_page(s=text)
+    assert sentence in page.notes()
+    assert page.link()["s"] == text
+    assert page.sent("maps") == []
+
+
 def test_unknown_words_are_marked_and_known_ones_offered(open_page):
     page = open_page(s="the catt sat .")
     notes = [n for part in page.sent("notes") for n in part["notes"] if "catt" in n["text"]]

@@ -41,9 +41,9 @@ def test_one_verb_moves_it_to_the_mat():
 def test_a_head_has_a_name_only_where_its_scores_support_one(card):
     for head in card.figures.heads:
         names = cards.names(card.figures, head)
-        if "coref" in names:
+        if "coreference" in names:
             assert min(head.coreference.first, head.coreference.second) > 0.6
-        if "previous" in names:
+        if "previous token" in names:
             assert head.previous >= 0.5
             assert head.previous >= 5 * card.figures.controls.previous
         if "induction" in names:

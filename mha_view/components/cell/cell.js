@@ -36,7 +36,8 @@ function lines(view) {
     : `${[0, 1, 2].map((i) => `${number(view.q[i])}\u00b7${number(view.k[i])}`).join(" + ")} + \u2026 (${view.products.length} terms)`;
   const out = [line("q\u00b7k = ", el("span", { className: "terms num" }, `${terms} = `), b(number(view.dot))),
     line("\u00f7 \u221a", String(view.headDim), " = ", b(number(view.score)), what("the score"))];
-  if (!view.visible) return [...out, line("hidden by the mask: ", b("0"), what("the softmax never sees this key"))];
+  if (!view.visible) return [...out, line("mask: hidden, weight ", b("0"), what("the softmax never sees this key"))];
+  out.push(line("mask: visible", what(`one of ${view.nVisible} keys that \u201c${view.rowLabel}\u201d may see`)));
   out.push(line(`e^(${number(view.score)} \u2212 ${number(view.topScore)}) \u00f7 ${number(view.total)} = `, b(digits(view.weight)),
     what(`softmax over ${view.nVisible} visible ${view.nVisible === 1 ? "key" : "keys"}; ${number(view.topScore)} is the row's largest score`)));
   return [...out, line(b(digits(view.weight)), ` \u00d7 v(\u201c${view.keyLabel}\u201d)`, what(`goes into what \u201c${view.rowLabel}\u201d collects in this head`))];

@@ -28,13 +28,16 @@ def head_map(
     file: str,
     bars: bool = True,
     offset: int = 0,
+    unknown: Sequence[int] = (),
     on_pick: Callable[[], None] | None = None,
 ) -> None:
     """Draw one head: (n, n) weights, rows look at columns; a click reports ``picked`` = row and key.
 
     visible: (n, n), False where the mask hides a key. offset: added to what is reported, when first rows are left out.
+    unknown: rows whose word the model does not know.
     """
     data = {
+        "unknown": list(unknown),
         "kind": "weights",
         "legend": legend_range(scale),
         "bars": bars,
@@ -63,6 +66,7 @@ def head_difference(
     difference = first - second
     data = {
         "kind": "difference",
+        "unknown": [],
         "names": list(names),
         "range": max(float(np.abs(difference).max(initial=0.0)), 1e-6),
         "legend": ["", "", "difference of weights"],

@@ -106,17 +106,18 @@ function gridOf(view, keep, plan, { tell, pick, cursor }) {
 }
 
 function nameAxes(plane, view, keep, plan, pick) {
+  const unknown = (i) => view.unknown.includes(i);
   view.labels.forEach((label, i) => {
     const crowded = plan.every > 1 && i !== keep.row && Math.abs(i - keep.row) < plan.every;
     if ((i % plan.every || crowded) && i !== keep.row) return;
     const line = Math.max(plan.cell, 13), top = plan.top + i * plan.cell + (plan.cell - line) / 2;
     plane.append(el("button", {
-      className: i === keep.row ? "rowname chosen" : "rowname", title: label, tabIndex: i === keep.row ? 0 : -1, dataset: { focus: `row-${i}` },
+      className: `rowname${i === keep.row ? " chosen" : ""}${unknown(i) ? " unknown" : ""}`, title: unknown(i) ? `${label}: not known, read as <unk>` : label, tabIndex: i === keep.row ? 0 : -1, dataset: { focus: `row-${i}` },
       "aria-label": `what \u201c${label}\u201d looks at`, onclick: () => pick(i, topKey(view, i)),
       style: { top: `${top}px`, height: `${line}px`, lineHeight: `${line}px`, width: `${plan.side - 8}px` },
     }, label));
     const left = plan.side + (i + 0.5) * plan.cell;
-    const className = i === keep.key && keep.row >= 0 ? "keyname chosen" : "keyname";
+    const className = `keyname${i === keep.key && keep.row >= 0 ? " chosen" : ""}${unknown(i) ? " unknown" : ""}`;
     plane.append(el("span", { className, title: label, style: { left: `${left}px`, top: `${plan.top - 20}px` } }, label));
   });
 }
@@ -181,6 +182,7 @@ function legend(view, theme, inks) {
     parts.push(legendRamp(inks.tile, hue, "0", most, `${view.names[0]} looks more`), legendRamp(inks.tile, inks.other, "0", most, `${view.names[1]} looks more`));
   } else parts.push(legendRamp(inks.tile, hue, ...view.legend));
   if (view.scale === "log" && view.kind !== "difference") parts.push(el("span", {}, `a dot: above 0, below ${PALETTE.logFloor}`));
+  if (view.unknown.length) parts.push(el("span", {}, el("span", { className: "unknown" }, "dotted"), ": a word the model does not know"));
   if (view.visible.some((bit) => bit === 0)) parts.push(legendSwatch(hatchCss(inks), "hidden by the mask"));
   return el("div", { className: "legend" }, parts);
 }
