@@ -29,6 +29,7 @@ FOREIGN_NAMES = {
     "start_new_process_group",  # subprocess
     "process_group",  # subprocess
     "killpg",  # os
+    "xdist_group",  # pytest-xdist, a mark
 }
 
 
