@@ -66,7 +66,9 @@ def _row_sums(layer: AttentionTrace) -> Tensor:
 
 
 def _not_finite(layer: AttentionTrace) -> int:
-    return sum(int((~torch.isfinite(getattr(layer, step.name))).sum()) for step in STEPS if step.name != "mask")
+    steps = [getattr(layer, step.name) for step in STEPS if step.name != "mask"]
+    # A sum is finite only if every number in it is: counting them one by one is left to the bad case.
+    return sum(int((~torch.isfinite(step)).sum()) for step in steps if not torch.isfinite(step.sum()))
 
 
 def _leak(layer: AttentionTrace) -> Tensor:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
@@ -11,6 +9,7 @@ from mha_core.config import KNOB_D_MODEL, MAX_SEED, valid_choices
 from mha_core.text import MAX_CHARACTERS, MAX_TOKENS, word_spans
 from mha_view import state
 from mha_view.cards import cards, sizes_of
+from mha_view.components.controls import Control, control_panel
 from mha_view.examples import EXAMPLES
 from mha_view.results import VOCABULARY
 from mha_view.settings import MAX_WINDOW, Settings
@@ -19,39 +18,74 @@ from mha_view.state import widget_key
 MASK_WORDS = {"causal": "causal", "full": "full", "window": "window"}
 SCALE_WORDS = {"linear": "linear", "log": "log", "row": "per row"}
 WEIGHT_WORDS = {"trained": "trained", "random": "random"}
+WORDS = sorted(word for word in VOCABULARY.typeable if word[0].isalpha()) + [
+    sign for sign in VOCABULARY.typeable if not sign[0].isalpha()
+]
 
 
 def sidebar(settings: Settings) -> DeltaGenerator:
     """Draw the controls; returns the place for the link, which is known only after the page."""
-    with st.sidebar:
-        _sentence(settings)
-        _knobs(settings)
-        _segments("Mask", "mask", MASK_WORDS, "Who may look at whom. The trained weights know the causal mask only.")
-        if settings.mask == "window":
-            st.number_input("Window (tokens seen, itself included)", 1, MAX_WINDOW, key=widget_key("window"))
-        _segments("Colour scale", "scale", SCALE_WORDS, "How weights become colour; the legend says the range.")
-        link = st.container()
-        st.button("Reset to defaults", on_click=state.reset, width="stretch")
-    return link
-
-
-def _sentence(settings: Settings) -> None:
-    st.text_area("Sentence", key=widget_key("sentence"), height=96)
-    st.caption(_counted(settings.sentence))
-    names = [example.name for example in EXAMPLES]
     chosen = next((example for example in EXAMPLES if example.sentence == settings.sentence), None)
-    st.session_state["example"] = None if chosen is None else chosen.name
+    with st.sidebar:
+        st.text_area("Sentence", key=widget_key("sentence"), height=96)
+        control_panel(
+            [*_knobs(settings), *_looks(settings)],
+            counted=_counted(settings.sentence),
+            examples=[example.name for example in EXAMPLES],
+            chosen=None if chosen is None else chosen.name,
+            notice="" if chosen is None else chosen.notice,
+            words=WORDS,
+            key="controls",
+            on_set=_take,
+        )
+        return st.container()
 
-    def take() -> None:
-        picked = next((example for example in EXAMPLES if example.name == st.session_state["example"]), None)
-        if picked is not None:
-            state.set_settings(sentence=picked.sentence)
 
-    st.pills("Examples", names, key="example", on_change=take)
-    if chosen is not None:
-        st.caption(chosen.notice)
-    with st.popover(f"The {len(VOCABULARY.typeable)} words it knows", width="stretch"):
-        st.text(", ".join(sorted(VOCABULARY.typeable)))
+def _take() -> None:
+    """Take over what a control reported; values that make no sense are ignored here or settled on the next rerun."""
+    value = state.component_value("controls", "set")
+    name, wanted = value.get("name"), value.get("value")
+    if name == "reset":
+        state.reset()
+    elif name == "example":
+        for example in EXAMPLES:
+            if example.name == wanted:
+                state.set_settings(sentence=example.sentence)
+    elif isinstance(name, str):
+        state.set_checked(name, wanted)
+
+
+def _knobs(settings: Settings) -> list[Control]:
+    """Weights, and the three sizes with the values that work; a dot marks those with trained weights."""
+    d_model, h, g = settings.d_model, settings.n_heads, settings.n_kv_heads
+    choices = valid_choices(d_model, h, rotary=True)
+    trained = [sizes_of(card) for card in cards()]
+    widths, heads = {s[0] for s in trained}, {s[1] for s in trained if s[0] == d_model}
+    kv_heads = {s[2] for s in trained if s[:2] == (d_model, h)}
+    about = "Trained where there are some, or random from the seed."
+    found = [Control("choice", "weights", "Weights", settings.weights, _words(WEIGHT_WORDS), about=about)]
+    if settings.weights == "random":
+        found.append(Control("number", "seed", "Seed of the random weights", settings.seed, low=0, high=MAX_SEED))
+    shared = "1 query head" if h == g else f"{h // g} query heads"
+    kind = "multi-head" if h == g else "multi-query" if g == 1 else "grouped-query"
+    note = f"{shared} per KV head: {kind} attention. A dot marks trained weights."
+    return [
+        *found,
+        Control("stops", "d_model", "Width d_model", d_model, _numbers(KNOB_D_MODEL, widths)),
+        Control("choice", "n_heads", "Heads h", h, _numbers(choices.n_heads, heads)),
+        Control("choice", "n_kv_heads", "KV heads g", g, _numbers(choices.n_kv_heads, kv_heads), note=note),
+    ]
+
+
+def _looks(settings: Settings) -> list[Control]:
+    """Who may look at whom, and how weights become colour."""
+    about = "Who may look at whom. The trained weights learned under the causal mask."
+    found = [Control("choice", "mask", "Mask", settings.mask, _words(MASK_WORDS), about=about)]
+    if settings.mask == "window":
+        label = "Window: tokens seen, itself included"
+        found.append(Control("number", "window", label, settings.window, low=1, high=MAX_WINDOW))
+    about = "How weights become colour; the legend says the range."
+    return [*found, Control("choice", "scale", "Colour scale", settings.scale, _words(SCALE_WORDS), about=about)]
 
 
 def _counted(sentence: str) -> str:
@@ -64,39 +98,9 @@ def _counted(sentence: str) -> str:
     return f"{len(words)} of at most {MAX_TOKENS} tokens, {known}; capitals do not matter."
 
 
-def _knobs(settings: Settings) -> None:
-    _segments("Weights", "weights", WEIGHT_WORDS, "Trained where there are some, or random from the seed.")
-    if settings.weights == "random":
-        st.number_input("Seed of the random weights", 0, MAX_SEED, key=widget_key("seed"))
-    choices = valid_choices(settings.d_model, settings.n_heads, rotary=True)
-    d_model, h = settings.d_model, settings.n_heads
-    trained = [sizes_of(card) for card in cards()]
-    widths = {sizes[0] for sizes in trained}
-    st.select_slider("Width d_model", KNOB_D_MODEL, key=widget_key("d_model"), format_func=_dots(widths))
-    _numbers("Heads h", "n_heads", choices.n_heads, _dots({sizes[1] for sizes in trained if sizes[0] == d_model}))
-    kv_heads = {sizes[2] for sizes in trained if sizes[:2] == (d_model, h)}
-    _numbers("KV heads g", "n_kv_heads", choices.n_kv_heads, _dots(kv_heads))
-    per_kv = settings.n_heads // settings.n_kv_heads
-    kind = "multi-head" if per_kv == 1 else "multi-query" if settings.n_kv_heads == 1 else "grouped-query"
-    shared = "1 query head" if per_kv == 1 else f"{per_kv} query heads"
-    st.caption(f"{shared} per KV head: {kind} attention. A dot marks trained weights.")
+def _words(words: dict[str, str]) -> tuple[tuple[str, str, bool], ...]:
+    return tuple((value, label, False) for value, label in words.items())
 
 
-def _dots(trained: set[int]) -> Callable[[int], str]:
-    return lambda value: f"{value} •" if value in trained else str(value)
-
-
-def _numbers(label: str, name: str, options: tuple[int, ...], words: Callable[[int], str]) -> None:
-    st.segmented_control(label, options, key=widget_key(name), required=True, format_func=words)
-
-
-def _segments(label: str, name: str, words: dict[str, str], about: str) -> None:
-    st.segmented_control(
-        label,
-        list(words),
-        key=widget_key(name),
-        required=True,
-        format_func=words.__getitem__,
-        help=about,
-        width="stretch",
-    )
+def _numbers(values: tuple[int, ...], trained: set[int]) -> tuple[tuple[int, str, bool], ...]:
+    return tuple((value, str(value), value in trained) for value in values)

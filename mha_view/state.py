@@ -18,7 +18,19 @@ from cachetools import LRUCache, cached
 
 from mha_core.text import word_spans
 from mha_view import results
-from mha_view.settings import DEFAULTS, PARAMS, SIZES, Settings, from_params, settle, shorten, to_params, whole_number
+from mha_view.settings import (
+    CHOICES,
+    DEFAULTS,
+    PARAMS,
+    SHOWN,
+    SIZES,
+    Settings,
+    from_params,
+    settle,
+    shorten,
+    to_params,
+    whole_number,
+)
 
 MODEL_CACHE_BYTES = 512 * 2**20
 RUN_CACHE_BYTES = 256 * 2**20
@@ -61,6 +73,17 @@ def set_settings(**changes: Any) -> None:
     """Choose for the visitor (an example, a reset, a trained setting); for callbacks, before widgets are made."""
     for name, value in changes.items():
         st.session_state[widget_key(name)] = value
+
+
+def set_checked(name: str, value: object) -> None:
+    """Choose what a control reported, if it is of the right kind; whether it works is settled on the next rerun."""
+    if name in CHOICES:
+        if isinstance(value, str) and value in CHOICES[name]:
+            set_settings(**{name: value})
+    elif (
+        name in SHOWN and isinstance(value, (int, float)) and not isinstance(value, bool) and float(value).is_integer()
+    ):
+        set_settings(**{name: int(value)})
 
 
 def replace_word(word: str, other: str) -> None:
@@ -212,7 +235,7 @@ def _follow_widgets() -> None:
     values = {f.name: session.get(widget_key(f.name)) for f in fields(Settings)}
     chosen = replace(before, **{name: value for name, value in values.items() if value is not None})
     settings, told = settle(chosen)
-    if settings != before:
+    if told or settings != before:
         session["_notices"] = told
         changed = {f.name for f in fields(Settings) if getattr(settings, f.name) != getattr(before, f.name)}
         if "sentence" in changed:

@@ -18,6 +18,7 @@ INKS = {
         "good": "#24784a",
         "bad": "#b3261e",
         "other": "#5f6672",
+        "accent": "#2b5c8f",
     },
     "dark": {
         "paper": "#12161d",
@@ -29,6 +30,7 @@ INKS = {
         "good": "#6fd39b",
         "bad": "#ff8f80",
         "other": "#aab3c0",
+        "accent": "#7db0ea",
     },
 }
 LOG_FLOOR = 1e-4

@@ -29,7 +29,6 @@ def render(settings: Settings) -> None:
     below = st.container()
     with overview:
         heads.overview(run, layer, head, row, first)
-        heads.head_scores(run, layer, head)
     with detail:
         if view == "map":
             heads.large_map(run, layer, head, row, key, first)
@@ -37,6 +36,7 @@ def render(settings: Settings) -> None:
             heads.wires(run, layer, first)
         else:
             heads.comparison(run, layer, head, row, first, below)
+        heads.head_scores(run, layer, head)
     heads.arithmetic(run, layer, head, row, key)
     shared.checks(run)
 

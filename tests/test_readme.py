@@ -18,7 +18,7 @@ def test_the_table_of_pages_is_the_list_of_pages():
 def test_the_notebook_example_runs_and_sums_to_nothing():
     code = re.search(r"```python\n(.*?)```", README, re.DOTALL)
     assert code is not None
-    *setup, last = code[1].strip().splitlines()
+    *setup, last = [line for line in code[1].splitlines() if line]
     names: dict = {}
     exec("\n".join(setup), names)
     pattern, difference = eval(last, names)

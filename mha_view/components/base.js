@@ -13,26 +13,30 @@ function el(tag, props = {}, ...children) {
   return node;
 }
 
-// The theme is what Streamlit paints behind us, read off its own variable.
+// The theme is what Streamlit paints behind us, read off its own variable (a hex colour) without asking for a layout.
 function themeOf(host) {
   const background = getComputedStyle(host).getPropertyValue("--st-background-color").trim();
-  const probe = el("span", { style: { color: background || "#fff" } });
-  host.parentElement.append(probe);
-  const [r, g, b] = getComputedStyle(probe).color.match(/[\d.]+/g).map(Number);
-  probe.remove();
+  const [r, g, b] = /^#[0-9a-f]{6}/i.test(background) ? rgb(background) : (background.match(/[\d.]+/g) || [255, 255, 255]).map(Number);
   return 0.299 * r + 0.587 * g + 0.114 * b < 128 ? "dark" : "light";
+}
+
+function rgb(hex) {
+  return [1, 3, 5].map((i) => parseInt(hex.slice(i, i + 2), 16));
 }
 
 // Rebuild the part into its root; the element that had the focus gets it back.
 function rebuild(parentElement, build) {
-  const root = parentElement.querySelector(".root");
-  const theme = themeOf(parentElement.host);
-  const inks = PALETTE.inks[theme];
-  for (const [name, value] of Object.entries(inks)) root.style.setProperty(`--${name}`, value);
-  root.style.setProperty("--focus", inks.ink);
+  const root = parentElement.querySelector(".root"), keep = memory(parentElement);
+  const theme = themeOf(parentElement.host), inks = PALETTE.inks[theme];
+  if (keep.theme !== theme) {
+    for (const [name, value] of Object.entries(inks)) root.style.setProperty(`--${name}`, value);
+    root.style.setProperty("--focus", inks.ink);
+    keep.theme = theme;
+  }
   const focused = parentElement.activeElement?.dataset.focus;
-  root.replaceChildren();
-  build(root, theme, inks);
+  const fresh = document.createDocumentFragment();
+  build(fresh, theme, inks);
+  root.replaceChildren(fresh);
   if (focused) root.querySelector(`[data-focus="${CSS.escape(focused)}"]`)?.focus({ preventScroll: true });
   return root;
 }

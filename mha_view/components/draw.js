@@ -9,26 +9,29 @@ function BYTES(text) {
   return bytes;
 }
 
-function rgb(hex) {
-  return [1, 3, 5].map((i) => parseInt(hex.slice(i, i + 2), 16));
-}
-
 function mix(from, to, t) {
   const a = rgb(from), b = rgb(to);
   return `#${a.map((v, i) => Math.round(v + (b[i] - v) * t).toString(16).padStart(2, "0")).join("")}`;
 }
 
-// Draw now and again whenever the width changes; returns the clean-up.
-function onWidth(root, draw) {
-  let width = Math.floor(root.clientWidth);
-  const observer = new ResizeObserver(() => {
-    const now = Math.floor(root.clientWidth);
-    if (now > 0 && Math.abs(now - width) > 2) {
-      width = now;
+// The width to draw for. It is measured once and then kept up to date by onWidth: asking again would force a layout.
+function widthOf(parentElement) {
+  const keep = memory(parentElement);
+  keep.width ??= Math.floor(parentElement.querySelector(".root").clientWidth);
+  return keep.width;
+}
+
+// Draw again whenever the width changes; returns the clean-up.
+function onWidth(parentElement, draw) {
+  const keep = memory(parentElement);
+  const observer = new ResizeObserver(([entry]) => {
+    const now = Math.floor(entry.contentRect.width);
+    if (now > 0 && Math.abs(now - keep.width) > 2) {
+      keep.width = now;
       draw();
     }
   });
-  observer.observe(root);
+  observer.observe(parentElement.querySelector(".root"));
   return () => observer.disconnect();
 }
 

@@ -240,8 +240,8 @@ def head_scores(run: Run, layer: int, head: int) -> None:
     """What the chosen head scored in the card's tests, beside its control."""
     if run.card is None:
         return
-    rows = cards.head_facts(run.card, layer, head)
-    facts_strip(rows, key="head_scores")
+    st.text(f"What layer {layer}, head {head} scored:")
+    facts_strip(cards.head_facts(run.card, layer, head), key="head_scores")
     st.caption(
         "Measured on sentences made for the purpose, not on the one above: an example alone proves nothing. "
         "The control is what a head reaches by chance."

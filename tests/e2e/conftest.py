@@ -79,9 +79,9 @@ class Visitor:
         return dict(pairs)
 
     def knob(self, label: str, value: str) -> None:
-        """Press one segment of a control; a dot behind a value marks trained weights."""
+        """Press one segment of a control."""
         control = self.page.get_by_role("radiogroup", name=label)
-        control.get_by_role("radio", name=re.compile(rf"^{re.escape(value)}( •)?$")).click()
+        control.get_by_role("radio", name=re.compile(rf"^{re.escape(value)}(, trained)?$")).click()
         self.settle()
 
     def text(self, selector: str) -> list[str]:

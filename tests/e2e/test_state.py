@@ -1,5 +1,8 @@
 """The visitor's choice survives cold links, the menu, reload, Back and another machine."""
 
+import pytest
+
+from mha_view.examples import EXAMPLES
 from tests.e2e.conftest import Visitor
 
 
@@ -86,8 +89,48 @@ def test_two_visitors_see_their_own(visitor, browser):
 
 
 def test_a_link_of_a_hundred_thousand_letters_gets_one_sentence(visitor):
-    visitor.open(f"/?s={'cat+' * 25_000}", ".note")
-    assert visitor.text(".note") == [
+    visitor.open(f"/?s={'cat+' * 25_000}", ".note[role]")
+    assert visitor.text(".note[role]") == [
         "The text has 100,000 characters and the limit is 20,000; shorten it to at most 128 words."
     ]
     assert visitor.page.get_by_label("Sentence", exact=True).input_value() == "cat " * 25_000
+
+
+def test_a_reset_gives_what_a_first_visitor_sees(visitor):
+    first = visitor.open("/").address()
+    visitor.open("/?d=8&h=2&g=1&s=the+dog+.&mask=full&seed=7&weights=random&view=lines")
+    visitor.page.get_by_role("button", name="Reset to defaults").click()
+    visitor.settle()
+    assert visitor.address() == first
+    assert visitor.page.get_by_label("Sentence", exact=True).input_value() == first["s"]
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.name)
+def test_an_example_is_one_click_away(visitor, example):
+    visitor.open("/?s=the+dog+.")
+    visitor.page.get_by_role("button", name=example.name, exact=True).click()
+    visitor.settle()
+    assert visitor.address()["s"] == example.sentence
+    assert visitor.page.get_by_text(example.notice).is_visible()
+
+
+def test_the_slider_of_d_model_works_by_keyboard(visitor):
+    visitor.open("/?d=64&h=8&g=8")
+    slider = visitor.page.get_by_role("slider", name="Width d_model")
+    slider.focus()
+    visitor.page.keyboard.press("ArrowRight")
+    visitor.settle()
+    assert visitor.address()["d"] == "96"
+    visitor.page.keyboard.press("ArrowLeft")
+    visitor.settle()
+    assert visitor.address()["d"] == "64"
+
+
+def test_a_typed_seed_gives_other_weights(visitor):
+    visitor.open("/?weights=random&d=32&h=4&g=4&seed=0")
+    before = canvas(visitor)
+    visitor.page.get_by_label("Seed of the random weights").fill("12")
+    visitor.page.keyboard.press("Enter")
+    visitor.settle()
+    assert visitor.address()["seed"] == "12"
+    assert canvas(visitor) != before

@@ -6,7 +6,6 @@ import pytest
 from mha_core import attention
 from mha_core.text import MAX_TOKENS
 from mha_view import state
-from mha_view.examples import EXAMPLES
 from mha_view.settings import DEFAULTS, Settings
 from pages import PAGES
 
@@ -73,18 +72,31 @@ def test_a_change_of_the_sentence_keeps_everything_else(open_page):
     assert after["s"] == "the dog barked ."
 
 
-def test_a_reset_gives_what_a_first_visitor_sees(open_page):
-    page = open_page(d="8", h="2", g="1", s="", mask="full", seed="7", weights="random")
-    next(b for b in page.app.button if b.label == "Reset to defaults").click()
-    assert page.run().link() == open_page().link()
+def controls(page) -> dict[str, dict]:
+    """The shared controls by name."""
+    return {control["name"]: control for control in page.sent("controls")[0]["controls"]}
 
 
-@pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.name)
-def test_an_example_is_one_click_away(open_page, example):
-    page = open_page(s="the dog .")
-    pills = next(g for g in page.app.get("button_group") if g.label == "Examples")
-    pills.set_value(example.name)
-    assert page.run().link()["s"] == example.sentence
+def test_only_values_that_work_are_offered(open_page):
+    offered = controls(open_page(d="24", h="6", g="2"))
+    assert [value for value, *_ in offered["n_heads"]["options"]] == [1, 2, 3, 4, 6, 12]
+    assert [value for value, *_ in offered["n_kv_heads"]["options"]] == [1, 2, 3, 6]
+
+
+def test_a_dot_marks_the_trained_values(open_page):
+    offered = controls(open_page())
+    for name in ("d_model", "n_heads", "n_kv_heads"):
+        marked = [value for value, _, trained in offered[name]["options"] if trained]
+        assert offered[name]["value"] in marked
+
+
+@pytest.mark.parametrize("value", [10**40, -3, 0, 7])
+def test_a_number_that_no_control_offers_is_settled_and_told(open_page, value):
+    page = open_page()
+    page.app.session_state[key("n_heads")] = value
+    page.run()
+    assert page.link()["h"] in ("1", "8", "64")
+    assert any("h can be 1, 2, 4, 8, 16, 32 or 64" in note for note in page.notes())
 
 
 @pytest.mark.parametrize("sizes", [("8", "4", "1"), ("1024", "64", "64"), ("24", "12", "3"), ("768", "1", "1")])

@@ -5,19 +5,19 @@ const BAR_HEIGHT = 74;
 export default function ({ data, parentElement }) {
   const keep = memory(parentElement);
   const view = { ...data, q: FLOAT(data.q), k: FLOAT(data.k), products: FLOAT(data.products), value: FLOAT(data.value) };
-  const draw = () => rebuild(parentElement, (root, theme, inks) => build(root, theme, inks, view, keep));
-  const root = draw();
-  return onWidth(root, draw);
+  const draw = () => rebuild(parentElement, (root, theme, inks) => build(root, theme, inks, view, keep, widthOf(parentElement)));
+  draw();
+  return onWidth(parentElement, draw);
 }
 
 const number = (value) => (Math.abs(value) >= 1e4 || (value !== 0 && Math.abs(value) < 5e-3) ? value.toExponential(1) : value.toFixed(2)).replace("-", "\u2212");
 
-function build(root, theme, inks, view, keep) {
+function build(root, theme, inks, view, keep, room) {
   const panel = el("section", { className: "panel" }, el("h3", {}, view.title));
   root.append(panel);
-  const grid = el("div", { className: root.clientWidth > 700 ? "two" : "two narrow" });
+  const grid = el("div", { className: room > 700 ? "two" : "two narrow" });
   const say = el("p", { className: "terms", "aria-live": "polite" });
-  const hue = hueOf(view.kv, theme), width = Math.min(340, Math.max(200, root.clientWidth - 60));
+  const hue = hueOf(view.kv, theme), width = Math.min(340, Math.max(200, room - 60));
   grid.append(el("div", {},
     bars(view.products, hue, inks, width, (i) => { say.textContent = `dimension ${i}: ${number(view.q[i])} \u00d7 ${number(view.k[i])} = ${number(view.products[i])}`; }),
     el("p", { className: "caption" }, `${view.products.length} products q\u1d62 k\u1d62, one per dimension of the head; full height is ${number(peak(view.products))}.`), say),

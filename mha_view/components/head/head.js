@@ -6,23 +6,23 @@ export default function ({ data, parentElement, setStateValue }) {
   const keep = memory(parentElement);
   const view = { ...data, weights: FLOAT(data.weights), visible: BYTES(data.visible), n: data.labels.length };
   if (keep.stamp !== data.stamp) Object.assign(keep, { stamp: data.stamp, row: data.picked[0], key: data.picked[1] });
-  const draw = () => rebuild(parentElement, (root, theme, inks) => build(root, theme, inks, view, keep, setStateValue, draw));
-  const root = draw();
-  return onWidth(root, draw);
+  const draw = () => rebuild(parentElement, (root, theme, inks) => build(root, theme, inks, view, keep, setStateValue, draw, widthOf(parentElement)));
+  draw();
+  return onWidth(parentElement, draw);
 }
 
 const at = (view, row, key) => view.weights[row * view.n + key];
 const seen = (view, row, key) => view.visible[row * view.n + key] === 1;
 
-function build(root, theme, inks, view, keep, setStateValue, draw) {
-  const wide = root.clientWidth >= 560 && view.bars;
+function build(root, theme, inks, view, keep, setStateValue, draw, width) {
+  const wide = width >= 560 && view.bars;
   const cols = el("div", { className: wide ? "cols" : "cols narrow" });
   root.append(cols);
   const left = el("div"), say = el("p", { className: "say", "aria-live": "polite" });
   const title = el("h3", {}, view.title);
   left.append(title);
   cols.append(left);
-  const plan = layOut(view, wide ? root.clientWidth - 260 : root.clientWidth);
+  const plan = layOut(view, wide ? width - 260 : width);
   const pick = (row, key) => {
     keep.row = row;
     keep.key = key;

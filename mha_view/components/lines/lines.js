@@ -7,13 +7,13 @@ export default function ({ data, parentElement }) {
   const keep = memory(parentElement);
   const view = { ...data, from: BYTES(data.from), to: BYTES(data.to), head: BYTES(data.head), weight: FLOAT(data.weight) };
   if (keep.stamp !== data.stamp) Object.assign(keep, { stamp: data.stamp, alone: null });
-  const draw = () => rebuild(parentElement, (root, theme, inks) => build(root, theme, inks, view, keep, draw));
-  const root = draw();
-  return onWidth(root, draw);
+  const draw = () => rebuild(parentElement, (root, theme, inks) => build(root, theme, inks, view, keep, draw, widthOf(parentElement)));
+  draw();
+  return onWidth(parentElement, draw);
 }
 
-function build(root, theme, inks, view, keep, draw) {
-  const n = view.labels.length, rowHeight = n > 40 ? 14 : 24, width = Math.min(root.clientWidth, 620), side = Math.min(110, width / 4);
+function build(root, theme, inks, view, keep, draw, room) {
+  const n = view.labels.length, rowHeight = n > 40 ? 14 : 24, width = Math.min(room, 620), side = Math.min(110, width / 4);
   const say = el("p", { className: "say", "aria-live": "polite" });
   const wires = el("div", { className: "wires", style: { width: `${width}px`, height: `${n * rowHeight}px` } });
   const canvas = sizedCanvas(width, n * rowHeight);

@@ -6,7 +6,7 @@ export default function ({ data, parentElement, setStateValue }) {
   const keep = memory(parentElement);
   const levels = BYTES(data.levels);
   const draw = () => rebuild(parentElement, (root, theme, inks) => {
-    const plan = layOut(data, root.clientWidth);
+    const plan = layOut(data, widthOf(parentElement));
     const board = el("div", { className: "board", style: { height: `${plan.height}px` } });
     root.append(el("h3", {}, data.title), board);
     const canvas = sizedCanvas(plan.width, plan.height);
@@ -22,8 +22,8 @@ export default function ({ data, parentElement, setStateValue }) {
       tools(file, { svg: () => svgOf(data, levels, plan, theme, inks), rows: () => data.table, recipe: data.recipe },
         keep.open, (open) => { keep.open = open; }));
   });
-  const root = draw();
-  return onWidth(root, draw);
+  draw();
+  return onWidth(parentElement, draw);
 }
 
 // Where every map stands: rows of at most 16 heads, the same pixel size whatever the number of tokens.

@@ -1,0 +1,62 @@
+// The shared controls in one part: examples, weights, the three knobs, mask, scale. What is set goes to Python at once.
+
+export default function ({ data, parentElement, setStateValue }) {
+  const keep = memory(parentElement);
+  const set = (name, value) => setStateValue("set", { name, value, at: Date.now() });
+  rebuild(parentElement, (root) => {
+    root.append(examples(data, set), words(data, keep), ...data.controls.map((control) => KINDS[control.kind](control, set)));
+    root.append(el("button", { className: "reset", dataset: { focus: "reset" }, onclick: () => set("reset", "") }, "Reset to defaults"));
+  });
+}
+
+const KINDS = { choice, stops, number };
+
+function named(control, output, ...children) {
+  return el("div", {}, el("p", { className: "name", title: control.about }, el("span", { id: `name-${control.name}` }, control.label), output), children,
+    control.note ? el("p", { className: "note" }, control.note) : null);
+}
+
+function examples(data, set) {
+  const chip = ({ name, chosen }) => el("button", { "aria-pressed": String(chosen), dataset: { focus: `example-${name}` }, onclick: () => set("example", name) }, name);
+  return el("div", {}, el("p", { className: "note counted" }, data.counted), el("p", { className: "name" }, el("span", {}, "Examples")),
+    el("div", { className: "chips" }, data.examples.map(chip)), data.notice ? el("p", { className: "note" }, data.notice) : null);
+}
+
+function words(data, keep) {
+  const box = el("details", { open: keep.words === true }, el("summary", { dataset: { focus: "words" } }, `The ${data.words.length} words it knows`), el("p", {}, data.words.join(", ")));
+  box.ontoggle = () => { keep.words = box.open; };
+  return box;
+}
+
+function choice(control, set) {
+  const segment = ([value, label, trained]) => {
+    const input = el("input", {
+      type: "radio", name: control.name, checked: value === control.value, "aria-label": trained ? `${label}, trained` : label,
+      dataset: { focus: `${control.name}-${value}` }, onchange: () => set(control.name, value),
+    });
+    return el("label", { className: trained ? "segment trained" : "segment", title: trained ? "trained weights" : "" }, input, label);
+  };
+  return named(control, null, el("div", { className: control.options.length > 6 ? "segments many" : "segments", role: "radiogroup", "aria-label": control.label }, control.options.map(segment)));
+}
+
+// A slider over a few stops; a dot stands under those with trained weights.
+function stops(control, set) {
+  const values = control.options.map(([value]) => value), last = values.length - 1;
+  const shown = el("output", { className: "num" }, String(control.value));
+  const input = el("input", { type: "range", min: 0, max: last, step: 1, value: values.indexOf(control.value), "aria-label": control.label, dataset: { focus: control.name } });
+  const tell = () => { shown.textContent = values[input.value]; input.setAttribute("aria-valuetext", String(values[input.value])); };
+  input.oninput = () => { tell(); set(control.name, values[input.value]); };
+  tell();
+  const place = (i) => `${(100 * i) / last}%`;
+  const marks = control.options.flatMap(([value, , trained], i) => [
+    trained ? el("span", { className: "dot", title: "trained weights", style: { left: place(i) } }) : null,
+    i % 3 === 1 || trained ? el("span", { className: "tick", style: { left: place(i) } }, String(value)) : null,
+  ]);
+  return named(control, shown, input, el("div", { className: "stops", "aria-hidden": "true" }, marks.filter(Boolean)));
+}
+
+function number(control, set) {
+  const input = el("input", { type: "number", min: control.low, max: control.high, step: 1, value: control.value, "aria-label": control.label, dataset: { focus: control.name } });
+  input.onchange = () => { if (input.value !== "") set(control.name, Number(input.value)); };
+  return named(control, null, input);
+}
