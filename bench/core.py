@@ -95,7 +95,7 @@ def contestants(setting: Setting) -> dict[str, Callable[[], object]]:
 def measure(setting: Setting, rounds: int) -> dict[str, list[float]]:
     """Seconds per call of every contestant, round by round."""
     torch.set_num_threads(setting.threads)
-    # Made outside inference mode: with weights made inside, nn.MultiheadAttention is up to 70 times slower.
+    # Made outside inference mode: with weights made inside, nn.MultiheadAttention was 4 to 300 times slower.
     runs = contestants(setting)
     order = random.Random(1)
     seconds: dict[str, list[float]] = {name: [] for name in runs}
