@@ -19,13 +19,18 @@ from typing import Any
 
 import torch
 from playwright.sync_api import Page, sync_playwright
+from streamlit.runtime.scriptrunner import script_runner
 from streamlit.testing.v1 import AppTest
 
+from mha_core.training import words as nouns
 from mha_view.state import widget_key
 from scripts.find_chromium import chromium
 from scripts.serving import FLAGS, serving
 
 ROUNDS = 12
+# Streamlit's function that runs one script from end to end.
+RUNS_A_SCRIPT = "exec_func_with_error_handling"
+NOUNS = [noun.singular for noun in nouns.NOUNS if not noun.rare][:ROUNDS]
 WORDS_128 = "+".join(["the", "cat", "sat", "on"] * 31 + ["the", "cat", "."])
 WORDS_64 = "+".join(["the", "cat", "sat", "on"] * 15 + ["the", "cat", "."])
 
@@ -63,25 +68,39 @@ def main() -> None:
 
 
 def server_rows() -> list[dict[str, Any]]:
-    """Server time of one rerun, in this process, without a browser: script, model, trace, checks, messages."""
+    """Server time of one rerun, in this process and without a browser: script, model, trace, checks, messages.
+
+    Timed around the script itself; the test runner that stands in for the browser waits in steps of 10 ms.
+    """
+    times: list[float] = []
+    right = getattr(script_runner, RUNS_A_SCRIPT)
+
+    def timed(*arguments: Any) -> Any:
+        start = time.perf_counter()
+        try:
+            return right(*arguments)
+        finally:
+            times.append(1000 * (time.perf_counter() - start))
+
+    setattr(script_runner, RUNS_A_SCRIPT, timed)
     app = AppTest.from_file(str(Path(__file__).parents[1] / "pages" / "_main.py"), default_timeout=60).run()
 
     def change(name: str, values: list[Any]) -> list[float]:
-        times = []
+        times.clear()
         for value in values:
             app.session_state[widget_key(name)] = value
-            times.append(_milliseconds(app.run))
-        return times
+            app.run()
+        return list(times)
 
-    scales = ["log", "row", "linear"] * 4
-    seen = change("scale", scales)
-    words = change("sentence", [f"the cat sat on the mat because it was {w} ." for w in _words(ROUNDS)])
+    scales = change("scale", ["log", "row", "linear"] * 4)
+    sentences = change("sentence", [f"the {noun} sat on the mat because it was tired ." for noun in NOUNS])
     app.session_state[widget_key("weights")] = "random"
     app.run()
     seeds = change("seed", list(range(1, ROUNDS + 1)))
+    setattr(script_runner, RUNS_A_SCRIPT, right)
     return [
-        summary("rerun, colour scale (run in the cache)", seen, "ms"),
-        summary("rerun, new sentence (trained, 3 x 8 heads x 12)", words, "ms"),
+        summary("rerun, colour scale (run in the cache)", scales, "ms"),
+        summary("rerun, new sentence (trained, 3 x 8 heads x 12)", sentences, "ms"),
         summary("rerun, new weights (random, d 128, 3 x 8 heads x 12)", seeds, "ms"),
     ]
 
@@ -156,10 +175,6 @@ def _milliseconds(action: Callable[[], object]) -> float:
     start = time.perf_counter()
     action()
     return 1000 * (time.perf_counter() - start)
-
-
-def _words(count: int) -> list[str]:
-    return [f"new{i}" for i in range(count)]
 
 
 if __name__ == "__main__":

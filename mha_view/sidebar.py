@@ -9,7 +9,7 @@ from mha_core.config import KNOB_D_MODEL, MAX_SEED, valid_choices
 from mha_core.text import MAX_CHARACTERS, MAX_TOKENS, word_spans
 from mha_view import state
 from mha_view.cards import cards, sizes_of
-from mha_view.components.controls import Control, control_panel
+from mha_view.components.controls import Control, control_panel, worded
 from mha_view.examples import EXAMPLES
 from mha_view.results import VOCABULARY
 from mha_view.settings import MAX_WINDOW, Settings
@@ -35,6 +35,7 @@ def sidebar(settings: Settings) -> DeltaGenerator:
             chosen=None if chosen is None else chosen.name,
             notice="" if chosen is None else chosen.notice,
             words=WORDS,
+            actions={"reset": "Reset to defaults"},
             key="controls",
             on_set=_take,
         )
@@ -63,7 +64,7 @@ def _knobs(settings: Settings) -> list[Control]:
     widths, heads = {s[0] for s in trained}, {s[1] for s in trained if s[0] == d_model}
     kv_heads = {s[2] for s in trained if s[:2] == (d_model, h)}
     about = "Trained where there are some, or random from the seed."
-    found = [Control("choice", "weights", "Weights", settings.weights, _words(WEIGHT_WORDS), about=about)]
+    found = [Control("choice", "weights", "Weights", settings.weights, worded(WEIGHT_WORDS), about=about)]
     if settings.weights == "random":
         found.append(Control("number", "seed", "Seed of the random weights", settings.seed, low=0, high=MAX_SEED))
     shared = "1 query head" if h == g else f"{h // g} query heads"
@@ -80,12 +81,12 @@ def _knobs(settings: Settings) -> list[Control]:
 def _looks(settings: Settings) -> list[Control]:
     """Who may look at whom, and how weights become colour."""
     about = "Who may look at whom. The trained weights learned under the causal mask."
-    found = [Control("choice", "mask", "Mask", settings.mask, _words(MASK_WORDS), about=about)]
+    found = [Control("choice", "mask", "Mask", settings.mask, worded(MASK_WORDS), about=about)]
     if settings.mask == "window":
         label = "Window: tokens seen, itself included"
         found.append(Control("number", "window", label, settings.window, low=1, high=MAX_WINDOW))
     about = "How weights become colour; the legend says the range."
-    return [*found, Control("choice", "scale", "Colour scale", settings.scale, _words(SCALE_WORDS), about=about)]
+    return [*found, Control("choice", "scale", "Colour scale", settings.scale, worded(SCALE_WORDS), about=about)]
 
 
 def _counted(sentence: str) -> str:
@@ -96,10 +97,6 @@ def _counted(sentence: str) -> str:
     unknown = sum(VOCABULARY.row(word) is None for word in words)
     known = "all known" if unknown == 0 else f"{unknown} unknown"
     return f"{len(words)} of at most {MAX_TOKENS} tokens, {known}; capitals do not matter."
-
-
-def _words(words: dict[str, str]) -> tuple[tuple[str, str, bool], ...]:
-    return tuple((value, label, False) for value, label in words.items())
 
 
 def _numbers(values: tuple[int, ...], trained: set[int]) -> tuple[tuple[int, str, bool], ...]:

@@ -8,7 +8,7 @@ choice. The mirror is written by the link component with ``history.replaceState`
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import fields, replace
 from typing import Any
 from urllib.parse import parse_qsl, urlencode
@@ -132,16 +132,14 @@ def pick_choice(name: str, options: tuple[str, ...], default: str) -> str:
     return _resolve(name, default if text is None else text)
 
 
-def choice_control(name: str, label: str, options: Mapping[str, str], default: str) -> str:
-    """A page's own choice with a control of its own: option -> words on the control."""
-    value, key, store = _control(name, options, default)
-    st.segmented_control(label, list(options), format_func=options.__getitem__, required=True, key=key, on_change=store)
-    return value
-
-
 def select_control(name: str, label: str, options: Mapping[str, str], default: str) -> str:
-    """Like ``choice_control``, as a list to choose from: for many options."""
-    value, key, store = _control(name, options, default)
+    """A page's own choice with a list to choose from: option -> words in the list."""
+    value, key = pick_choice(name, tuple(options), default), f"pick_{name}"
+    st.session_state[key] = value
+
+    def store() -> None:
+        st.session_state["_picks"][name] = st.session_state[key]
+
     st.selectbox(label, list(options), format_func=options.__getitem__, key=key, on_change=store)
     return value
 
@@ -151,6 +149,12 @@ def set_picks(**numbers: object) -> None:
     for name, number in numbers.items():
         if isinstance(number, (int, float)) and not isinstance(number, bool) and abs(number) < 10**6:
             st.session_state["_picks"][name] = str(int(number))
+
+
+def set_pick_choice(name: str, value: object, options: Collection[str]) -> None:
+    """Remember a word that was chosen in a bar, if it is one of ``options``."""
+    if isinstance(value, str) and value in options:
+        st.session_state["_picks"][name] = value
 
 
 def component_value(key: str, name: str) -> dict[str, Any]:
@@ -202,17 +206,6 @@ def cached_run(settings: Settings) -> results.Run:
             "choose a smaller d_model, fewer heads or a shorter sentence."
         )
     return results.run(settings, cached_model(settings))
-
-
-def _control(name: str, options: Mapping[str, str], default: str) -> tuple[str, str, Callable[[], None]]:
-    """The value of a pick, the key of its widget, and what to do when the widget changes."""
-    value, key = pick_choice(name, tuple(options), default), f"pick_{name}"
-    st.session_state[key] = value
-
-    def store() -> None:
-        st.session_state["_picks"][name] = st.session_state[key]
-
-    return value, key, store
 
 
 def _adopt(params: Mapping[str, str]) -> None:

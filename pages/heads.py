@@ -8,8 +8,6 @@ from mha_view import state
 from mha_view.panels import heads, shared
 from mha_view.settings import Settings
 
-VIEWS = {"map": "map", "lines": "lines", "compare": "compare"}
-
 
 def render(settings: Settings) -> None:
     """All heads first, then one head, one row, one cell, and the sum behind it."""
@@ -24,7 +22,7 @@ def render(settings: Settings) -> None:
     shared.facts(run, row)
     shared.notes(run)
 
-    view, first = _controls(settings, layer, head)
+    view, first = heads.bar(settings, layer, head)
     overview, detail = st.columns([2, 3], gap="large")
     below = st.container()
     with overview:
@@ -39,12 +37,3 @@ def render(settings: Settings) -> None:
         heads.head_scores(run, layer, head)
     heads.arithmetic(run, layer, head, row, key)
     shared.checks(run)
-
-
-def _controls(settings: Settings, layer: int, head: int) -> tuple[str, str]:
-    """How the chosen head is shown."""
-    with st.container(horizontal=True, vertical_alignment="bottom"):
-        view = state.choice_control("view", "View", VIEWS, "map")
-        first = state.choice_control("first", "Start token", heads.FIRST, "show")
-        heads.pin_buttons(settings, layer, head)
-    return view, first

@@ -69,7 +69,7 @@ def _best_of(recipes: list[Recipe]) -> tuple[bytes, Card]:
         words=build_vocabulary().words,
         sha256=hashlib.sha256(weights).hexdigest(),
         figures=figures,
-        tried=tuple(Tried(recipe.seed, figures.gates()) for _, recipe, figures in runs),
+        tried=tuple(Tried(r.seed, r.learning_rate, r.embedding_std, f.gates()) for _, r, f in runs),
         date=date.today().isoformat(),
         torch_version=torch.__version__,
     )

@@ -35,9 +35,11 @@ class ZooError(Exception):
 
 @dataclass(frozen=True)
 class Tried:
-    """One training run with this recipe: its seed, and the figures it reached."""
+    """One training run: its seed, the two numbers of the recipe that were searched, and the figures it reached."""
 
     seed: int
+    learning_rate: float
+    embedding_std: float
     reached: Gates
 
 
@@ -46,7 +48,7 @@ class Card:
     """What is known about a weights file.
 
     recipe: everything needed to train it again. words: its vocabulary, row by row. sha256: of the weights file.
-    figures: measured on the stored weights. tried: every run that was made, also those that were not kept.
+    figures: measured on the stored weights. tried: every finished run, also those that were not kept.
     """
 
     name: str

@@ -112,7 +112,7 @@ def card_runs(card: zoo.Card) -> None:
     """Every run that was made with this recipe, beside what a shipped file must reach."""
     st.subheader("Every run that was tried")
     needed = {"run": "needed", **asdict(REQUIRED)}
-    rows = [needed, *({"run": f"seed {run.seed}", **asdict(run.reached)} for run in card.tried)]
+    rows = [needed, *({"run": _run_words(run), **asdict(run.reached)} for run in card.tried)]
     table = pd.DataFrame(rows).rename(columns=GATE_WORDS)
     st.dataframe(table, hide_index=True, column_config=_three_digits(GATE_WORDS.values()))
     st.caption("Heads count by the worse half of their balanced set; the loss must be at most, the others at least.")
@@ -122,6 +122,10 @@ def words() -> None:
     """All words that can be typed and are known."""
     st.subheader(f"The {len(VOCABULARY.typeable)} words it knows")
     st.text(", ".join(sorted(VOCABULARY.typeable)))
+
+
+def _run_words(run: zoo.Tried) -> str:
+    return f"rate {run.learning_rate:g}, embedding spread {run.embedding_std:g}, seed {run.seed}"
 
 
 def _three_digits(names: Iterable[str]) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from streamlit.delta_generator import DeltaGenerator
 from mha_core.analysis.heads import HeadSummary, cell_arithmetic, head_summaries, without_first_token
 from mha_view import cards, state
 from mha_view.components.cell import cell_panel
+from mha_view.components.controls import Control, control_bar, worded
 from mha_view.components.facts import facts_strip
 from mha_view.components.head import head_difference, head_map
 from mha_view.components.lines import head_lines
@@ -22,6 +23,7 @@ from mha_view.settings import Settings
 from mha_view.theme import weight
 
 PRONOUNS = ("it", "they", "he", "she")
+VIEWS = {"map": "map", "lines": "lines", "compare": "compare"}
 FIRST = {"show": "shown", "hide": "hidden", "renormalise": "hidden, rows rescaled"}
 
 
@@ -57,6 +59,35 @@ def looks_at(run: Run, layer: int, head: int, row: int) -> str:
     return (
         f"in layer {layer}, head {head}, “{labels[row]}” looks most at “{labels[top]}”, {weight(float(pattern[top]))}."
     )
+
+
+def bar(settings: Settings, layer: int, head: int) -> tuple[str, str]:
+    """How the chosen head is shown, and whether the start token is: the bar over the pictures, and what it says."""
+    view = state.pick_choice("view", tuple(VIEWS), "map")
+    first = state.pick_choice("first", tuple(FIRST), "show")
+    kept = state.pinned() is not None
+
+    def take() -> None:
+        value = state.component_value("bar", "set")
+        if value.get("name") == "view":
+            state.set_pick_choice("view", value.get("value"), VIEWS)
+        elif value.get("name") == "first":
+            state.set_pick_choice("first", value.get("value"), FIRST)
+        elif value.get("name") == "pin":
+            state.pin(settings, layer, head)
+        elif value.get("name") == "unpin":
+            state.unpin()
+
+    control_bar(
+        [
+            Control("choice", "view", "View", view, worded(VIEWS)),
+            Control("choice", "first", "Start token", first, worded(FIRST)),
+        ],
+        actions={"unpin": "Unpin"} if kept else {"pin": "Pin this view"},
+        key="bar",
+        on_set=take,
+    )
+    return view, first
 
 
 def first_words(run: Run, layer: int, head: int, row: int) -> str:
@@ -224,16 +255,6 @@ def _other(run: Run, layer: int, head: int) -> tuple[Run, int, int, str]:
         return state.cached_run(kept[0]), kept[1], kept[2], "pinned " + f"L{kept[1]}H{kept[2]}"
     other_layer, other_head = (int(part) for part in chosen.split("."))
     return run, other_layer, other_head, f"L{other_layer}H{other_head}"
-
-
-def pin_buttons(settings: Settings, layer: int, head: int) -> None:
-    """Keep this view to compare others with, or let it go."""
-    if state.pinned() is None:
-        st.button(
-            "Pin this view", on_click=state.pin, args=(settings, layer, head), help="Keep it, to compare another."
-        )
-    else:
-        st.button("Unpin", on_click=state.unpin)
 
 
 def head_scores(run: Run, layer: int, head: int) -> None:

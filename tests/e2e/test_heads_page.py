@@ -175,3 +175,18 @@ def test_nothing_sticks_out_of_the_page(browser, server, width, scheme, view):
     ink = page.locator(".root").first.evaluate("node => getComputedStyle(node).getPropertyValue('--ink')")
     assert ink == {"light": "#1a2130", "dark": "#e9edf3"}[scheme]
     context.close()
+
+
+def test_a_view_is_pinned_compared_and_let_go(visitor):
+    visitor.open("/")
+    visitor.page.get_by_role("button", name="Pin this view").click()
+    visitor.settle()
+    visitor.knob("View", "compare")
+    visitor.page.get_by_role("button", name="it → they", exact=True).click()
+    visitor.settle()
+    titles = visitor.text("h3")
+    assert any("minus pinned" in title for title in titles), titles
+    visitor.page.get_by_role("button", name="Unpin").click()
+    visitor.settle()
+    assert "pin" not in visitor.address()
+    assert not any("pinned" in title for title in visitor.text("h3"))

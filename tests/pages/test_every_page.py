@@ -1,5 +1,7 @@
 """Every page opens: by default, from a link, from an impossible link; and with any text."""
 
+from urllib.parse import urlencode
+
 import numpy as np
 import pytest
 
@@ -220,9 +222,8 @@ def test_two_heads_and_their_difference_share_a_scale(open_page):
 
 
 def test_a_pinned_view_is_compared_with_what_comes_after(open_page):
-    page = open_page(view="compare", d="64", h="4", g="2", weights="random", seed="3")
-    next(b for b in page.app.button if b.label == "Pin this view").click()
-    page.run()
+    kept = urlencode({"d": "64", "h": "4", "g": "2", "weights": "random", "seed": "3", "layer": "0", "head": "0"})
+    page = open_page(view="compare", d="64", h="4", g="2", weights="random", seed="3", pin=kept)
     page.app.session_state[key("n_kv_heads")] = 4
     page.run()
     assert page.link()["pin"]

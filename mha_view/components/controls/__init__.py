@@ -1,4 +1,4 @@
-"""The shared controls: examples, weights, the three knobs, mask and colour scale, in one part.
+"""Controls in one part: the shared ones with examples and words, or a bar of a page's own.
 
 One part and not a dozen widgets: Streamlit sends and redraws every widget with every rerun, which cost the browser more
 time than all pictures together.
@@ -6,7 +6,7 @@ time than all pictures together.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -33,6 +33,11 @@ class Control:
     note: str = ""
 
 
+def worded(words: Mapping[str, str]) -> tuple[tuple[str, str, bool], ...]:
+    """Options of a choice between words: value -> what stands on the control."""
+    return tuple((value, label, False) for value, label in words.items())
+
+
 def control_panel(
     controls: Sequence[Control],
     *,
@@ -41,19 +46,34 @@ def control_panel(
     chosen: str | None,
     notice: str,
     words: Sequence[str],
+    actions: Mapping[str, str],
     key: str,
     on_set: Callable[[], None],
 ) -> None:
-    """Show the controls; a change reports ``set`` = name and value ("example" and "reset" among the names)."""
-    _controls(
-        data={
-            "controls": [asdict(control) for control in controls],
-            "counted": counted,
-            "examples": [{"name": name, "chosen": name == chosen} for name in examples],
-            "notice": notice,
-            "words": list(words),
-        },
-        key=key,
-        default={"set": None},
-        on_set_change=on_set,
-    )
+    """Show the shared controls; a change reports ``set`` = name and value; "example" and the actions are names too."""
+    extras = {
+        "counted": counted,
+        "examples": [{"name": name, "chosen": name == chosen} for name in examples],
+        "notice": notice,
+        "words": list(words),
+    }
+    _show(controls, actions, extras, key, on_set)
+
+
+def control_bar(
+    controls: Sequence[Control], *, actions: Mapping[str, str], key: str, on_set: Callable[[], None]
+) -> None:
+    """Show a page's own controls in one line; actions are buttons, name -> words."""
+    _show(controls, actions, {}, key, on_set)
+
+
+def _show(
+    controls: Sequence[Control],
+    actions: Mapping[str, str],
+    extras: Mapping[str, Any],
+    key: str,
+    on_set: Callable[[], None],
+) -> None:
+    shown = [asdict(control) for control in controls]
+    data = {"controls": shown, "actions": [list(action) for action in actions.items()], **extras}
+    _controls(data=data, key=key, default={"set": None}, on_set_change=on_set)

@@ -1,12 +1,14 @@
-// The shared controls in one part: examples, weights, the three knobs, mask, scale. What is set goes to Python at once.
+// Controls in one part: the shared ones in the sidebar, or a bar over a picture. What is set goes to Python at once.
 
 export default function ({ data, parentElement, setStateValue }) {
   const keep = memory(parentElement);
   const set = (name, value) => setStateValue("set", { name, value, at: Date.now() });
-  rebuild(parentElement, (root) => {
-    root.append(examples(data, set), words(data, keep), ...data.controls.map((control) => KINDS[control.kind](control, set)));
-    root.append(el("button", { className: "reset", dataset: { focus: "reset" }, onclick: () => set("reset", "") }, "Reset to defaults"));
+  const root = rebuild(parentElement, (root) => {
+    if (data.examples) root.append(examples(data, set), words(data, keep));
+    root.append(...data.controls.map((control) => KINDS[control.kind](control, set)));
+    root.append(...data.actions.map(([name, label]) => el("button", { className: "action", dataset: { focus: name }, onclick: () => set(name, "") }, label)));
   });
+  root.classList.toggle("bar", !data.examples);
 }
 
 const KINDS = { choice, stops, number };
