@@ -6,10 +6,7 @@ PORT ?= 8501
 HOST ?= localhost
 WORKERS ?= 2
 
-# Scripts import each other as a package from here.
-export PYTHONPATH := .
-
-.PHONY: setup setup-dev run test test-all check format bench mutants train screenshots clean
+.PHONY: setup setup-dev run test test-all check format bench mutants train train-grid screenshots clean
 
 setup: $(VENV)/run.stamp
 setup-dev: $(VENV)/dev.stamp
@@ -35,12 +32,12 @@ check: setup-dev
 
 # Everything but the tests marked long: checks, core, pages, and real Chromium.
 test: check
-	$(BIN)/python scripts/find_chromium.py
+	$(BIN)/python -m scripts.find_chromium
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m "not long"
 
 # The rest: what takes minutes.
 test-all: setup-dev
-	$(BIN)/python scripts/find_chromium.py
+	$(BIN)/python -m scripts.find_chromium
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m long
 
 format: setup-dev
@@ -51,20 +48,24 @@ format: setup-dev
 bench: setup-dev
 	mkdir -p build
 	$(BIN)/python -m bench.core --json build/bench-core.json
-	$(BIN)/python scripts/find_chromium.py
+	$(BIN)/python -m scripts.find_chromium
 	$(BIN)/python -m bench.pages --json build/bench-pages.json
 
 # Break the core on purpose, one line at a time; every break must be caught by a test.
 mutants: setup-dev
-	$(BIN)/python scripts/mutate.py
+	$(BIN)/python -m scripts.mutate
 
 # Make the shipped weights again from their seed (about five minutes on one core).
 train: setup
 	$(BIN)/python -m mha_core.training
 
+# Train every setting of the knobs that has no weights yet; can be stopped and started again (hours on two cores).
+train-grid: setup
+	$(BIN)/python -m mha_core.training.grid
+
 screenshots: setup-dev
-	$(BIN)/python scripts/find_chromium.py
-	$(BIN)/python scripts/screenshots.py
+	$(BIN)/python -m scripts.find_chromium
+	$(BIN)/python -m scripts.screenshots
 
 clean:
 	rm -rf $(VENV) build .pytest_cache .ruff_cache .hypothesis
