@@ -118,9 +118,10 @@ class Vocabulary:
         items = [Token(rows[START], 0, 0, known=True)]
         spans = list(word_spans(text))
         if len(spans) > max_tokens:
+            over = len(spans) - max_tokens
+            words = "1 word or sign" if over == 1 else f"{over:,} words or signs"
             raise TextError(
-                f"The text has {len(spans):,} tokens and the limit is {max_tokens:,}; "
-                f"take out at least {len(spans) - max_tokens:,} words or signs."
+                f"The text has {len(spans):,} tokens and the limit is {max_tokens:,}; take out at least {words}."
             )
         longest = max((end - start for start, end in spans), default=0)
         if longest > MAX_TOKEN_LETTERS:

@@ -76,7 +76,8 @@ def test_a_change_of_the_sentence_keeps_everything_else(open_page):
 
 def controls(page) -> dict[str, dict]:
     """The shared controls by name."""
-    return {control["name"]: control for control in page.sent("controls")[0]["controls"]}
+    shared = next(part for part in page.sent("controls") if "examples" in part)
+    return {control["name"]: control for control in shared["controls"]}
 
 
 def test_only_values_that_work_are_offered(open_page):
@@ -148,7 +149,7 @@ def test_the_limit_is_kept_to_the_token_and_told(open_page, count, shown):
     text = " ".join(["cat"] * count)
     page = open_page(s=text)
     assert bool(page.sent("maps")) is shown
-    refusal = "The text has 129 tokens and the limit is 128; take out at least 1 words or signs."
+    refusal = "The text has 129 tokens and the limit is 128; take out at least 1 word or sign."
     assert (refusal in page.notes()) is not shown
     assert page.link()["s"] == text
 
