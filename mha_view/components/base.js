@@ -24,6 +24,14 @@ function rgb(hex) {
   return [1, 3, 5].map((i) => parseInt(hex.slice(i, i + 2), 16));
 }
 
+// Whether the part shows this data in this theme already: then there is nothing to draw.
+function upToDate(parentElement, data) {
+  const keep = memory(parentElement), shown = JSON.stringify([data, themeOf(parentElement.host)]);
+  const same = keep.shown === shown;
+  keep.shown = shown;
+  return same;
+}
+
 // Rebuild the part into its root; the element that had the focus gets it back.
 function rebuild(parentElement, build) {
   const root = parentElement.querySelector(".root"), keep = memory(parentElement);

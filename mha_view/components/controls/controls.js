@@ -1,8 +1,13 @@
 // Controls in one part: the shared ones in the sidebar, or a bar over a picture. What is set goes to Python at once.
 
 export default function ({ data, parentElement, setStateValue }) {
+  if (upToDate(parentElement, data)) return;
   const keep = memory(parentElement);
-  const set = (name, value) => setStateValue("set", { name, value, at: Date.now() });
+  const set = (name, value) => {
+    // What was typed may come back settled to what stood here before: draw again in any case.
+    keep.shown = null;
+    setStateValue("set", { name, value, at: Date.now() });
+  };
   const root = rebuild(parentElement, (root) => {
     if (data.examples) root.append(examples(data, set), words(data, keep));
     root.append(...data.controls.map((control) => KINDS[control.kind](control, set)));

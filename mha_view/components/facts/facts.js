@@ -1,6 +1,7 @@
 // A strip of results in numbers: label, value, and a small note where there is one.
 
 export default function ({ data, parentElement }) {
+  if (upToDate(parentElement, data)) return;
   rebuild(parentElement, (root) => {
     root.append(el("div", { className: "strip" }, data.facts.map(([label, value, note]) =>
       el("div", { className: "fact" }, el("div", { className: "label" }, label), el("div", { className: "value" }, value), note ? el("div", { className: "note" }, note) : null))));

@@ -3,11 +3,14 @@
 export default function ({ data, parentElement }) {
   const keep = memory(parentElement);
   mirror(data.query);
+  // The button reads the address when it is pressed; only the first drawing and a new theme need one.
+  keep.data = data;
+  if (upToDate(parentElement, null)) return;
   rebuild(parentElement, (root) => {
     const told = el("p", { className: "told", role: "status" }, keep.told || "");
     const box = el("input", { type: "checkbox", checked: keep.bare === true, dataset: { focus: "bare" } });
     const slot = el("div");
-    const address = () => `${location.origin}${location.pathname}?${box.checked ? data.bare : data.query}`;
+    const address = () => `${location.origin}${location.pathname}?${box.checked ? keep.data.bare : keep.data.query}`;
     box.onchange = () => { keep.bare = box.checked; };
     const copy = el("button", { className: "copy", dataset: { focus: "copy" } }, "Copy link to this view");
     copy.onclick = async () => {
