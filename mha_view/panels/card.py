@@ -31,9 +31,10 @@ GATE_WORDS = {
 def no_card(settings: Settings, loaded: LoadedModel) -> None:
     """There is nothing to tell of random weights but where trained ones are."""
     nearest = trained_settings(settings)
-    text = f"The weights of {settings.title()} are random numbers from the seed: they have learned nothing."
+    sizes = f"d_model {settings.d_model}, h {settings.n_heads}, g {settings.n_kv_heads}"
+    text = f"For {sizes} the weights are random numbers from the seed: they have learned nothing."
     actions = {}
-    if nearest is not None:
+    if nearest is not None and nearest != settings:
         label = f"Show trained weights: d_model {nearest.d_model}, h {nearest.n_heads}, g {nearest.n_kv_heads}"
         actions = {label: {name: getattr(nearest, name) for name in SIZES}}
     notes = [Note(loaded.problem, kind="problem")] if loaded.problem is not None else []

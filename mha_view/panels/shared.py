@@ -91,7 +91,7 @@ def _random_note(run: Run) -> Note:
         f"layer 0; log2({n_visible}) = {np.log2(n_visible):.2f} would be even."
     )
     trained = trained_settings(run.settings)
-    if trained is None:
+    if trained is None or trained == run.settings:
         return Note(text, title="Random weights.")
     label = f"Show trained weights: d_model {trained.d_model}, h {trained.n_heads}, g {trained.n_kv_heads}"
     values = {name: getattr(trained, name) for name in SIZES}
