@@ -80,10 +80,14 @@ def set_checked(name: str, value: object) -> None:
     if name in CHOICES:
         if isinstance(value, str) and value in CHOICES[name]:
             set_settings(**{name: value})
-    elif (
-        name in SHOWN and isinstance(value, (int, float)) and not isinstance(value, bool) and float(value).is_integer()
-    ):
-        set_settings(**{name: int(value)})
+    elif name in SHOWN and (number := _sound(value)) is not None:
+        set_settings(**{name: number})
+
+
+def set_sizes(reported: Mapping[str, object]) -> None:
+    """Choose the weights and knobs that a note offered."""
+    for name in SIZES:
+        set_checked(name, reported.get(name))
 
 
 def replace_word(word: str, other: str) -> None:
@@ -237,6 +241,13 @@ def _follow_widgets() -> None:
             _forget(FORGOTTEN_WITH_SIZES)
     session["_settings"] = settings
     set_settings(**{f.name: getattr(settings, f.name) for f in fields(Settings)})
+
+
+def _sound(value: object) -> int | None:
+    """A reported number as a whole number; None for what no honest control sends."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return None
+    return int(value) if abs(value) < 10**15 and value == int(value) else None
 
 
 def _forget(names: tuple[str, ...]) -> None:

@@ -40,8 +40,7 @@ def no_card(settings: Settings, loaded: LoadedModel) -> None:
     notes = [Note(loaded.problem, kind="problem")] if loaded.problem is not None else []
 
     def act() -> None:
-        value = state.component_value("no_card", "act")
-        state.set_settings(**{name: value[name] for name in SIZES if name in value})
+        state.set_sizes(state.component_value("no_card", "act"))
 
     show_notes([*notes, Note(text, title="Random weights.", actions=actions)], key="no_card", on_act=act)
 

@@ -121,8 +121,8 @@ def notes(run: Run) -> None:
         value = state.component_value("notes", "act")
         if "replace" in value:
             state.replace_word(str(value["replace"]), str(value.get("with", "")))
-        elif set(SIZES) <= set(value):
-            state.set_settings(**{name: value[name] for name in SIZES})
+        else:
+            state.set_sizes(value)
 
     show_notes([*weight_notes(run), *text_notes(run)], key="notes", on_act=act)
 

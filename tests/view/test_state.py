@@ -12,7 +12,7 @@ def chosen(monkeypatch):
     return taken
 
 
-@pytest.mark.parametrize("value", [True, None, "8", 2.5, [8], {"h": 8}, float("nan"), float("inf")])
+@pytest.mark.parametrize("value", [True, None, "8", 2.5, [8], {"h": 8}, float("nan"), float("inf"), 10**400, -(10**16)])
 def test_what_is_no_whole_number_is_ignored(chosen, value):
     state.set_checked("n_heads", value)
     assert chosen == {}
