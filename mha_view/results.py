@@ -19,6 +19,8 @@ from mha_view import cards
 from mha_view.settings import N_LAYERS, Settings
 
 VOCABULARY: Vocabulary = build_vocabulary()
+# What a person can type, in the order in which one looks a word up: words first, then signs.
+KNOWN_WORDS = tuple(sorted(VOCABULARY.typeable, key=lambda word: (not word[0].isalpha(), word)))
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,16 +11,13 @@ from mha_view import state
 from mha_view.cards import cards, sizes_of
 from mha_view.components.controls import Control, control_panel, worded
 from mha_view.examples import EXAMPLES
-from mha_view.results import VOCABULARY
+from mha_view.results import KNOWN_WORDS, VOCABULARY
 from mha_view.settings import MAX_WINDOW, Settings
 from mha_view.state import widget_key
 
 MASK_WORDS = {"causal": "causal", "full": "full", "window": "window"}
 SCALE_WORDS = {"linear": "linear", "log": "log", "row": "per row"}
 WEIGHT_WORDS = {"trained": "trained", "random": "random"}
-WORDS = sorted(word for word in VOCABULARY.typeable if word[0].isalpha()) + [
-    sign for sign in VOCABULARY.typeable if not sign[0].isalpha()
-]
 
 
 def sidebar(settings: Settings) -> DeltaGenerator:
@@ -34,7 +31,7 @@ def sidebar(settings: Settings) -> DeltaGenerator:
             examples=[example.name for example in EXAMPLES],
             chosen=None if chosen is None else chosen.name,
             notice="" if chosen is None else chosen.notice,
-            words=WORDS,
+            words=KNOWN_WORDS,
             actions={"reset": "Reset to defaults"},
             key="controls",
             on_set=_take,
@@ -68,7 +65,7 @@ def _knobs(settings: Settings) -> list[Control]:
     if settings.weights == "random":
         found.append(Control("number", "seed", "Seed of the random weights", settings.seed, low=0, high=MAX_SEED))
     shared = "1 query head" if h == g else f"{h // g} query heads"
-    kind = "multi-head" if h == g else "multi-query" if g == 1 else "grouped-query"
+    kind = "single-head" if h == 1 else "multi-head" if h == g else "multi-query" if g == 1 else "grouped-query"
     note = f"{shared} per KV head: {kind} attention. A dot marks trained weights."
     return [
         *found,

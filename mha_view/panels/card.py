@@ -14,7 +14,7 @@ from mha_core.training.scores import REQUIRED
 from mha_view import cards, state
 from mha_view.components.facts import facts_strip
 from mha_view.components.notes import Note, show_notes
-from mha_view.results import VOCABULARY, LoadedModel, trained_settings
+from mha_view.results import KNOWN_WORDS, LoadedModel, trained_settings
 from mha_view.settings import SIZES, Settings
 
 GATE_WORDS = {
@@ -115,13 +115,16 @@ def card_runs(card: zoo.Card) -> None:
     rows = [needed, *({"run": _run_words(run), **asdict(run.reached)} for run in card.tried)]
     table = pd.DataFrame(rows).rename(columns=GATE_WORDS)
     st.dataframe(table, hide_index=True, column_config=_three_digits(GATE_WORDS.values()))
-    st.caption("Heads count by the worse half of their balanced set; the loss must be at most, the others at least.")
+    st.caption(
+        "Heads count by the worse half of their balanced set; the loss must be at most, the others at least. What is "
+        "needed is asked of the model of the first view only; all others are shown as they came out."
+    )
 
 
 def words() -> None:
     """All words that can be typed and are known."""
-    st.subheader(f"The {len(VOCABULARY.typeable)} words it knows")
-    st.text(", ".join(sorted(VOCABULARY.typeable)))
+    st.subheader(f"The {len(KNOWN_WORDS)} words it knows")
+    st.text("  ".join(KNOWN_WORDS))
 
 
 def _run_words(run: zoo.Tried) -> str:

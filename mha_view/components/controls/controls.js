@@ -55,9 +55,12 @@ function stops(control, set) {
   input.oninput = () => { tell(); set(control.name, values[input.value]); };
   tell();
   const place = (i) => `${(100 * i) / last}%`;
-  const marks = control.options.flatMap(([value, , trained], i) => [
-    trained ? el("span", { className: "dot", title: "trained weights", style: { left: place(i) } }) : null,
-    i % 3 === 1 || trained ? el("span", { className: "tick", style: { left: place(i) } }, String(value)) : null,
+  const isTrained = (i) => control.options[i]?.[2] === true;
+  // Every third value is written out, unless a trained one beside it needs the room.
+  const written = (i) => isTrained(i) || (i % 3 === 1 && !isTrained(i - 1) && !isTrained(i + 1));
+  const marks = values.flatMap((value, i) => [
+    isTrained(i) ? el("span", { className: "dot", title: "trained weights", style: { left: place(i) } }) : null,
+    written(i) ? el("span", { className: "tick", style: { left: place(i) } }, String(value)) : null,
   ]);
   return named(control, shown, input, el("div", { className: "stops", "aria-hidden": "true" }, marks.filter(Boolean)));
 }
