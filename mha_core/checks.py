@@ -88,8 +88,7 @@ def _unsummed(model: Transformer, layers: tuple[AttentionTrace, ...]) -> float:
 
 def _unshared(layer: AttentionTrace) -> Tensor:
     times = layer.cfg.heads_per_kv
-    k = layer.k_rot.repeat_interleave(times, dim=1)
-    v = layer.v.repeat_interleave(times, dim=1)
+    k, v = (shared.repeat_interleave(times, dim=1) for shared in (layer.k_rot, layer.v))
     z = scaled_dot_product_attention(layer.q_rot, k, v, attn_mask=layer.mask[:, None], scale=layer.cfg.scale)
     seen = ~layer.rows_without_keys[:, None, :, None]
     return ((z - layer.z) * seen).abs().max()

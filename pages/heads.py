@@ -18,8 +18,7 @@ def render(settings: Settings) -> None:
     layer, head = heads.picked_head(run)
     row = heads.picked_row(run)
     key = heads.picked_key(run, layer, head, row)
-    st.text(heads.first_words(run, layer, head, row))
-    shared.facts(run, row)
+    shared.facts(run, row, heads.first_words(run, layer, head, row))
     shared.notes(run)
 
     view, first = heads.bar(settings, layer, head)

@@ -48,7 +48,7 @@ def no_card(settings: Settings, loaded: LoadedModel) -> None:
 def card_facts(card: zoo.Card) -> None:
     """The recipe in one line, and how often the model expects the right next word."""
     recipe, tasks = card.recipe, card.figures.tasks
-    st.text(
+    lead = (
         f"{card.name}: {recipe.n_layers} layers, d_model {recipe.d_model}, h {recipe.n_heads}, g {recipe.n_kv_heads}, "
         f"trained for {recipe.n_steps:,} steps on {recipe.n_sentences:,} sentences of a small grammar, seed "
         f"{recipe.seed}, on {card.date} with torch {card.torch_version}."
@@ -67,8 +67,9 @@ def card_facts(card: zoo.Card) -> None:
             ("validation loss", f"{tasks.validation_loss:.3f}", "nats per word of new sentences"),
         ],
         key="tasks",
+        lead=lead,
+        caption=f"Accuracies on sentences made for the test. Weights file: SHA-256 {card.sha256}.",
     )
-    st.caption(f"Accuracies on sentences made for the test. Weights file: SHA-256 {card.sha256}.")
 
 
 def card_heads(card: zoo.Card) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 
 import numpy as np
-import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from mha_core.analysis.heads import HeadSummary, cell_arithmetic, head_summaries, without_first_token
@@ -261,11 +260,12 @@ def head_scores(run: Run, layer: int, head: int) -> None:
     """What the chosen head scored in the card's tests, beside its control."""
     if run.card is None:
         return
-    st.text(f"What layer {layer}, head {head} scored:")
-    facts_strip(cards.head_facts(run.card, layer, head), key="head_scores")
-    st.caption(
-        "Measured on sentences made for the purpose, not on the one above: an example alone proves nothing. "
-        "The control is what a head reaches by chance."
+    facts_strip(
+        cards.head_facts(run.card, layer, head),
+        key="head_scores",
+        lead=f"What layer {layer}, head {head} scored:",
+        caption="Measured on sentences made for the purpose, not on the one above: an example alone proves nothing. "
+        "The control is what a head reaches by chance.",
     )
 
 

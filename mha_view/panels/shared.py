@@ -38,8 +38,8 @@ def link() -> None:
     link_box(state.close_page(), without=("s", "row", "key", "pin"), key="link")
 
 
-def facts(run: Run, row: int) -> None:
-    """The strip under the title: what the knobs amount to, and what the model expects after the framed row."""
+def facts(run: Run, row: int, lead: str) -> None:
+    """A leading sentence, and the strip: what the knobs amount to, and what the model expects after the framed row."""
     cfg, per_matrix = run.layer(0).cfg, run.parameters()
     next_words = " · ".join(f"{word} {chance:.2f}" for word, chance in run.next_words(position=row))
     facts_strip(
@@ -60,6 +60,7 @@ def facts(run: Run, row: int) -> None:
             ("runs on", run.device, run.dtype),
         ],
         key="facts",
+        lead=lead,
     )
 
 

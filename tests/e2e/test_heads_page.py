@@ -11,7 +11,7 @@ import pytest
 def test_the_first_view_shows_it_looking_at_cat_with_the_score_beside_its_control(visitor):
     visitor.open("/")
     assert visitor.page.locator(".thumb").count() == 24
-    first = visitor.page.locator('[data-testid="stText"]').first.inner_text()
+    first = visitor.page.locator(".lead").first.inner_text()
     assert re.search(r"“it” looks most at “cat”, (0\.9\d\d|1\.000)\.", first), first
     facts = visitor.text(".fact")
     assert any("pronoun to its noun" in fact and "chance 0.50" in fact for fact in facts)
