@@ -52,8 +52,8 @@ class CellArithmetic:
 
 def entropy_bits(pattern: np.ndarray) -> np.ndarray:
     """Entropy of every row of a pattern, in bits: (..., n, n) -> (..., n). Zero weights add nothing."""
-    logs = np.log2(pattern, out=np.zeros_like(pattern), where=pattern > 0)
-    return -(pattern * logs).sum(-1)
+    # The smallest float in place of 0: times a weight of 0 its logarithm is 0, as it should be.
+    return -(pattern * np.log2(np.maximum(pattern, np.finfo(pattern.dtype).tiny))).sum(-1)
 
 
 def head_summaries(trace: ModelTrace, row: int) -> list[HeadSummary]:

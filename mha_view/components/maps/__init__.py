@@ -75,14 +75,14 @@ def head_maps(
 def map_levels(pattern: np.ndarray, visible: np.ndarray, scale: str) -> np.ndarray:
     """How full each dot of the small maps is painted: (h, n, n) -> (h, m, m), 0 to 254, 255 for hidden; m <= 44."""
     full = fullness(pattern, scale)
-    full = np.where(visible, np.clip(full, 0.0, 1.0) * FULL, -1.0)
+    full = np.where(visible, np.clip(full, 0.0, 1.0) * np.float32(FULL), np.float32(-1.0))
     n = pattern.shape[-1]
     block = _block(n)
     m = -(-n // block)
-    padded = np.full((pattern.shape[0], m * block, m * block), -1.0)
+    padded = np.full((pattern.shape[0], m * block, m * block), -1.0, np.float32)
     padded[:, :n, :n] = full
-    # (h, m block, m block) -> (h, m, m): the largest of each block
-    pooled = padded.reshape(-1, m, block, m, block).max((2, 4))
+    # (h, m block, m block) -> (h, m, m): the largest of each block, along the rows first
+    pooled = padded.reshape(-1, m, block, m * block).max(2).reshape(-1, m, m, block).max(3)
     return np.where(pooled < 0, HIDDEN, np.round(pooled)).astype(np.uint8)
 
 
