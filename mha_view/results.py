@@ -12,7 +12,7 @@ from mha_core.checks import Check, check_run
 from mha_core.device import best_device, device_name
 from mha_core.params import attention_parameters, kv_cache_bytes_per_token, model_parameters
 from mha_core.text import Tokens, Vocabulary
-from mha_core.trace import AttentionTrace, ModelTrace
+from mha_core.trace import AttentionTrace, ModelTrace, trace_nbytes
 from mha_core.training.grammar import build_vocabulary
 from mha_core.transformer import Transformer, TransformerConfig
 from mha_view import cards
@@ -82,9 +82,9 @@ def estimated_bytes(settings: Settings, n_rows: int) -> int:
     """Bytes that the weights and the trace will take, before anything is allocated."""
     cfg = model_config(settings)
     weights = 4 * sum(model_parameters(cfg).values())
-    heads, n = cfg.attention.n_heads, n_rows
-    vectors = n * (7 * cfg.attention.d_model + 2 * cfg.attention.n_kv_heads * cfg.attention.head_dim)
-    return weights + 4 * cfg.n_layers * (2 * heads * n * n + vectors)
+    # The stream around each of the two parts of a layer: what is written, and what stands after.
+    stream = 4 * 4 * n_rows * cfg.attention.d_model
+    return weights + cfg.n_layers * (trace_nbytes(cfg.attention, n_rows) + stream)
 
 
 def trained_card(settings: Settings) -> zoo.Card | None:

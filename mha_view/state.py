@@ -196,12 +196,17 @@ def cached_model(settings: Settings) -> results.LoadedModel:
     return results.load_model(settings)
 
 
-@cached(LRUCache(RUN_CACHE_BYTES, getsizeof=lambda r: r.nbytes), results.run_key, condition=threading.Condition())
 def cached_run(settings: Settings) -> results.Run:
-    """The finished run for these settings, shared by all visitors.
+    """The finished run for these settings, its numbers shared by all visitors.
 
     Raises TextError for a text that is too long, BudgetError for a run that would take too much memory.
     """
+    # The colour scale is no part of a run's key: whoever computed the run first may have chosen another.
+    return replace(_shared_run(settings), settings=settings)
+
+
+@cached(LRUCache(RUN_CACHE_BYTES, getsizeof=lambda r: r.nbytes), results.run_key, condition=threading.Condition())
+def _shared_run(settings: Settings) -> results.Run:
     n_rows = len(results.VOCABULARY.tokenize(settings.sentence).items)
     needed = results.estimated_bytes(settings, n_rows)
     if needed > MAX_RUN_BYTES:

@@ -91,6 +91,16 @@ def test_masked_cells_do_not_look_like_zeros(visitor):
     assert hidden > 3
 
 
+def test_the_scale_switch_repaints_the_maps_and_its_legend(visitor):
+    visitor.open("/")
+    painted = {}
+    for scale, low in (("linear", "0"), ("log", "0.0001"), ("per row", "0")):
+        visitor.knob("Colour scale", scale)
+        painted[scale] = visitor.page.locator(".map canvas").evaluate("canvas => canvas.toDataURL()")
+        assert visitor.text(".map ~ .legend .num")[0] == low
+    assert len(set(painted.values())) == 3
+
+
 def test_lines_light_up_and_one_head_stands_alone_without_the_server(visitor):
     visitor.open("/?view=lines", ".wires")
     sent = len(visitor.frames_sent)

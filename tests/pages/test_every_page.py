@@ -245,6 +245,18 @@ def test_a_text_longer_than_the_training_is_told(open_page):
     assert any(note.startswith("Longer than the training.") for note in open_page(s=" ".join(["cat"] * 30)).notes())
 
 
+def test_the_colour_scale_is_each_visitors_own_though_the_run_is_shared(open_page):
+    log, linear = open_page(s="the fox sat down .", scale="log"), open_page(s="the fox sat down .", scale="linear")
+    assert log.sent("head")[0]["weights"] == linear.sent("head")[0]["weights"]
+    for page, scale in ((log, "log"), (linear, "linear"), (log, "log")):
+        page.run()
+        assert page.sent("head")[0]["scale"] == scale
+        assert page.sent("head")[0]["recipe"]["settings"]["scale"] == scale
+        assert page.link()["scale"] == scale
+    linear.app.session_state[key("scale")] = "row"
+    assert linear.run().sent("maps")[0]["legend"][1] == "row maximum"
+
+
 def test_two_visitors_with_other_seeds_do_not_meet(open_page):
     a, b = open_page(weights="random", seed="1"), open_page(weights="random", seed="2")
     first, second = a.sent("head")[0]["weights"], b.sent("head")[0]["weights"]
