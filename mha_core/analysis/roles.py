@@ -53,8 +53,8 @@ class HeadEvidence:
 
     coreference: from a pronoun to its noun. agreement: from the word before the verb to its subject;
     agreement_at_verb: the same from the verb itself. offsets: 3 tokens back to 3 ahead, on random words; the middle
-    one is the token itself. first_token: on the start token (a sink, Xiao et al. 2023). same_token: on an earlier token that is
-    the same word. prefix: on what followed the same word last time, in a list said twice (Olsson et al. 2022);
+    one is the token itself. first_token: on the start token (a sink, Xiao et al. 2023). same_token: on an earlier token
+    that is the same word. prefix: on what followed the same word last time, in a list said twice (Olsson et al. 2022);
     best_prefix: on the place ``best_shift`` (1 to 6) behind it that gets most. rare, common: weight on a rare noun,
     and on a common one in its place. entropy: bits, mean over rows. without: what the model scores with this head
     switched off. importance: |d loss / d gate|, mean over sentences (Michel et al. 2019).
@@ -210,12 +210,8 @@ ROLES = (
 
 def labels(evidence: Evidence) -> tuple[Label, ...]:
     """Every name that a head of this model earned, head by head; most heads earn none."""
-    found = []
-    for head in evidence.heads:
-        for role in ROLES:
-            if role.holds(head, evidence.luck):
-                found.append(_label(role, head, evidence))
-    return tuple(found)
+    heads, luck = evidence.heads, evidence.luck
+    return tuple(_label(role, head, evidence) for head in heads for role in ROLES if role.holds(head, luck))
 
 
 def best(evidence: Evidence, role: Role) -> Label:
