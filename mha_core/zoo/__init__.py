@@ -21,10 +21,11 @@ from torch import Tensor
 from mha_core.config import ConfigError
 from mha_core.text import Vocabulary
 from mha_core.training.recipe import Recipe
-from mha_core.training.scores import Evaluation, Gates
+from mha_core.training.scores import Evaluation, Gates, TaskScores
 from mha_core.transformer import Transformer
 
 FOLDER = Path(__file__).parent
+SEEDS_FILE = "seeds.jsonl"
 FIX = "run `make train` to make it again"
 DIGITS = 4
 
@@ -64,6 +65,18 @@ class Card:
     def vocabulary(self) -> Vocabulary:
         """The words, ready to read a sentence."""
         return Vocabulary(self.words)
+
+
+@dataclass(frozen=True)
+class SeedRun:
+    """What one more seed of a setting reached; its weights were not kept."""
+
+    d_model: int
+    n_heads: int
+    n_kv_heads: int
+    seed: int
+    tasks: TaskScores
+    reached: Gates
 
 
 def model_name(d_model: int, n_heads: int, n_kv_heads: int) -> str:
@@ -108,6 +121,28 @@ def load(name: str, folder: Path = FOLDER) -> tuple[Transformer, Card]:
     _check_shapes(path, weights, model.state_dict())
     model.load_state_dict(weights)
     return model.eval().requires_grad_(False), card
+
+
+def load_card(name: str, folder: Path = FOLDER) -> Card:
+    """The card of a model by name; raises ZooError where it is missing or cannot be read."""
+    return _read_card(folder / f"{name}.json")
+
+
+def seed_runs(folder: Path = FOLDER) -> tuple[SeedRun, ...]:
+    """What other seeds reached, in the order in which they were trained; raises ZooError for an unreadable line."""
+    path = folder / SEEDS_FILE
+    if not path.exists():
+        return ()
+    try:
+        return tuple(_build(SeedRun, json.loads(line)) for line in _read(path).splitlines())
+    except (ValueError, TypeError) as error:
+        raise ZooError(f"{path.name} cannot be read ({error}); run `make train-grid` without it.") from error
+
+
+def add_seed_run(run: SeedRun, folder: Path = FOLDER) -> None:
+    """Write one more line; short lines are written in one piece, so several threads may do so at once."""
+    with (folder / SEEDS_FILE).open("a") as file:
+        file.write(json.dumps(_rounded(asdict(run))) + "\n")
 
 
 def pack(model: Transformer) -> tuple[bytes, Transformer]:

@@ -1,0 +1,184 @@
+"""For every name a head earned: a text that shows it best, and one in which the head fails at it.
+
+A name rests on hundreds of sentences. One sentence that shows it well is for looking at; one that shows it failing
+keeps the name honest. Both are found by trying the head on many texts, among them sentences that are harder than
+anything in the grammar.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from mha_core.analysis.roles import LEAST_MASS, Label
+from mha_core.text import START, Vocabulary
+from mha_core.training import probes
+from mha_core.training.evaluate import read
+from mha_core.training.grammar import sentences
+from mha_core.training.recipe import token_rows
+from mha_core.transformer import Transformer
+
+POOL = 60
+LIST_LENGTH = 12
+
+# Sentences of two clauses, with a third noun, turned around, or with a pronoun that fits against the verb:
+# (text, asked, right, wrong). The grammar has none of them.
+HARD_COREFERENCE = (
+    ("the cat looked for the mat near the box because it was", "it", "mat", "box"),
+    ("near the box , the cat looked for the mat because it was", "it", "mat", "box"),
+    ("the mat that the cat sees lay on the box because it was", "it", "mat", "box"),
+    ("the cat that the dog sees sat on the mat because it was", "it", "cat", "dog"),
+    ("because the cat sat on the mat it was", "it", "cat", "mat"),
+    ("because the cat looked for the mat it was", "it", "mat", "cat"),
+    ("the cat sat on the mat . the dog looked for the box because it was", "it", "box", "dog"),
+    ("the cats sat on the mat because it was", "it", "mat", "cats"),
+    ("the girls looked for the mats because they were", "they", "mats", "girls"),
+    ("the girl looked for the cat because she was", "she", "girl", "cat"),
+    ("the cat looked for the mats because it was", "it", "cat", "mats"),
+)
+HARD_AGREEMENT = (
+    ("the girl that the boys near the men see often", "girl", "boys"),
+    ("near the boys that the men see , the girl often", "girl", "men"),
+    ("the girl near the box near the boys often", "girl", "boys"),
+    ("the boys near the cat that the girl sees often", "boys", "girl"),
+    ("near the girl that sees the boys , the men often", "men", "girl"),
+)
+
+
+@dataclass(frozen=True)
+class Shown:
+    """One text and one look of a head: from ``row`` to ``key``, where its name says it should look.
+
+    weight: there. instead, instead_weight: the token it looks at most. Row 0 is the start token.
+    """
+
+    text: str
+    row: int
+    key: int
+    weight: float
+    instead: int
+    instead_weight: float
+
+
+@dataclass(frozen=True)
+class Showing:
+    """A name of a head with a text that shows it best, and one where it fails; None when no text made it fail.
+
+    tried: how many texts were looked through.
+    """
+
+    layer: int
+    head: int
+    role: str
+    best: Shown
+    counter: Shown | None
+    tried: int
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A text with one question: how much does ``row`` look at ``right`` (and at ``wrong``, where there is one)?"""
+
+    words: tuple[str, ...]
+    row: int
+    right: int
+    wrong: int | None = None
+
+
+@dataclass(frozen=True)
+class Answer:
+    """How one head answered: its weight on the right token, what would be right, and how far it is from failing."""
+
+    asked: Asked
+    pattern: Tensor
+    weight: float
+    margin: float
+
+
+def showcase(model: Transformer, vocabulary: Vocabulary, labels: Sequence[Label]) -> tuple[Showing, ...]:
+    """The best and the worst text for every label; the texts are the same for all models."""
+    pools = {name: pool() for name, pool in POOLS.items() if name in {label.role.name for label in labels}}
+    found = []
+    for name, pool in pools.items():
+        patterns = read(model, token_rows([asked.words for asked in pool], vocabulary)).patterns
+        found += [_showing(label, pool, patterns) for label in labels if label.role.name == name]
+    return tuple(sorted(found, key=lambda showing: (showing.layer, showing.head)))
+
+
+def _showing(label: Label, pool: Sequence[Asked], patterns: Tensor) -> Showing:
+    """patterns: (s, layers, h, n, n), one per text of the pool."""
+    layer, head = label.head.layer, label.head.head
+    answers = [_answer(asked, pattern[layer, head]) for asked, pattern in zip(pool, patterns, strict=True)]
+    best, worst = max(answers, key=lambda a: a.margin), min(answers, key=lambda a: a.margin)
+    counter = _shown(worst) if worst.margin < 0 else None
+    return Showing(layer, head, label.role.name, _shown(best), counter, len(pool))
+
+
+def _answer(asked: Asked, pattern: Tensor) -> Answer:
+    weight = float(pattern[asked.row, asked.right])
+    needed = LEAST_MASS if asked.wrong is None else float(pattern[asked.row, asked.wrong])
+    return Answer(asked, pattern, weight, weight - needed)
+
+
+def _shown(answer: Answer) -> Shown:
+    asked, gaze = answer.asked, answer.pattern[answer.asked.row]
+    instead = int(gaze.argmax())
+    return Shown(" ".join(asked.words), asked.row, asked.right, answer.weight, instead, float(gaze[instead]))
+
+
+def _noun_pool(balanced: Callable[..., list[probes.Probe]], hard: Sequence[Asked]) -> list[Asked]:
+    easy = [Asked(p.words, p.asked, p.right, p.wrong) for p in balanced(POOL, "showcase")]
+    return [*easy, *hard]
+
+
+def _asked(text: str, asked: str, right: str, wrong: str) -> Asked:
+    words = tuple(text.split())
+    return Asked(words, *(words.index(word) + 1 for word in (asked, right, wrong)))
+
+
+def _texts() -> list[tuple[str, ...]]:
+    """Random words, lists said twice, and sentences of the grammar."""
+    salad = probes.word_salad(POOL, "showcase", LIST_LENGTH)
+    repeated = probes.repeated_lists(POOL, "showcase", LIST_LENGTH // 2)
+    return [tuple(words) for words in (*salad, *repeated, *sentences(POOL, "showcase"))]
+
+
+def _place_pool(place: Callable[[Sequence[str], int], int | None]) -> list[Asked]:
+    """Of every text the last row that has the place: enough to see a head there or not."""
+    found = []
+    for words in _texts():
+        rows = (START, *words)
+        places = [(row, key) for row in range(1, len(rows)) if (key := place(rows, row)) is not None]
+        found += [Asked(words, *places[-1])] if places else []
+    return found
+
+
+def _back(shift: int) -> Callable[[Sequence[str], int], int | None]:
+    return lambda _, row: row - shift if row > shift else None
+
+
+def _last_time(rows: Sequence[str], row: int) -> int | None:
+    """The row where the same word stood before."""
+    return next((earlier for earlier in range(row - 1, 0, -1) if rows[earlier] == rows[row]), None)
+
+
+def _after_last_time(rows: Sequence[str], row: int) -> int | None:
+    earlier = _last_time(rows, row)
+    return None if earlier is None or earlier + 1 >= row else earlier + 1
+
+
+POOLS: dict[str, Callable[[], list[Asked]]] = {
+    "coreference": lambda: _noun_pool(probes.coreference_probes, [_asked(*hard) for hard in HARD_COREFERENCE]),
+    "agreement": lambda: _noun_pool(
+        probes.agreement_probes, [_asked(text, "often", *nouns) for text, *nouns in HARD_AGREEMENT]
+    ),
+    "previous token": lambda: _place_pool(_back(1)),
+    "two back": lambda: _place_pool(_back(2)),
+    "three back": lambda: _place_pool(_back(3)),
+    "itself": lambda: _place_pool(lambda _, row: row),
+    "same token": lambda: _place_pool(_last_time),
+    "first-token sink": lambda: _place_pool(lambda *_: 0),
+    "induction": lambda: _place_pool(_after_last_time),
+}
