@@ -1,4 +1,4 @@
-"""What the app reads off the cards of the shipped weights: which settings are trained, and what their heads scored."""
+"""What the app reads off the cards of the shipped weights: which settings are trained, and where to look first."""
 
 from __future__ import annotations
 
@@ -6,23 +6,10 @@ from functools import cache
 
 from mha_core import zoo
 from mha_core.training.grammar import LIST_LENGTHS
-from mha_core.training.scores import Evaluation, HeadScores, TwoNouns
 
 TRAINED_MASK = "causal"
 # Rows of the longest training sentence: the start token and a list of eight words said twice.
 TRAINED_LENGTH = 1 + 2 * max(LIST_LENGTHS)
-
-# When a head gets a name. A choice, made once: both halves of a balanced set, and far from an even gaze.
-LEAST_HALF = 0.6
-LEAST_MASS_RATIO = 2.0
-LEAST_MASS = 0.5
-LEAST_OVER_EVEN = 5.0
-
-LETTERS = {"coreference": "C", "agreement": "A", "previous token": "P", "induction": "I"}
-BADGE_WORDS = (
-    "Letters: C pronoun to its noun, A before the verb to its subject, P the token before, I induction; by tests on "
-    "other sentences, see the model card."
-)
 
 
 @cache
@@ -54,52 +41,3 @@ def first_head(card: zoo.Card) -> tuple[int, int]:
     """The head to show first: the one that best looks from a pronoun to the noun it means."""
     best = card.figures.coreference_head
     return best.layer, best.head
-
-
-def badges(card: zoo.Card) -> dict[str, str]:
-    """Letters for the roles of the heads that earned one, as "layer.head" -> "C·I"."""
-    named = {f"{head.layer}.{head.head}": names(card.figures, head) for head in card.figures.heads}
-    return {place: "·".join(LETTERS[name] for name in roles) for place, roles in named.items() if roles}
-
-
-def names(figures: Evaluation, head: HeadScores) -> list[str]:
-    """The roles that a head's scores support, none for most heads."""
-    controls = figures.controls
-    rules = {
-        "coreference": _chooses(head.coreference),
-        "agreement": _chooses(head.agreement),
-        "previous token": _dwells(head.previous, controls.previous),
-        "induction": _dwells(head.prefix, controls.prefix),
-    }
-    return [name for name, holds in rules.items() if holds]
-
-
-def head_facts(card: zoo.Card, layer: int, head: int) -> list[tuple[str, str, str]]:
-    """The scores of one head with their controls, as (label, value, note)."""
-    figures = card.figures
-    scores = next(s for s in figures.heads if (s.layer, s.head) == (layer, head))
-    controls = figures.controls
-    return [
-        ("pronoun to its noun", _both(scores.coreference), _mass(scores.coreference)),
-        ("before the verb, to its subject", _both(scores.agreement), _mass(scores.agreement)),
-        ("token before", f"{scores.previous:.2f}", f"even gaze {controls.previous:.2f}"),
-        ("what followed last time", f"{scores.prefix:.2f}", f"even gaze {controls.prefix:.2f}"),
-    ]
-
-
-def _chooses(nouns: TwoNouns) -> bool:
-    far = nouns.mass_first > LEAST_MASS_RATIO * nouns.wrong_first
-    return nouns.worse_half > LEAST_HALF and far and nouns.mass_second > LEAST_MASS_RATIO * nouns.wrong_second
-
-
-def _dwells(mass: float, even: float) -> bool:
-    return mass >= max(LEAST_MASS, LEAST_OVER_EVEN * even)
-
-
-def _both(nouns: TwoNouns) -> str:
-    return f"{nouns.first:.2f} / {nouns.second:.2f}"
-
-
-def _mass(nouns: TwoNouns) -> str:
-    wrong = max(nouns.wrong_first, nouns.wrong_second)
-    return f"right when it comes first / second; chance 0.50; weight {nouns.mass:.2f}, on the wrong noun {wrong:.2f}"

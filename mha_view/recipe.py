@@ -26,3 +26,14 @@ def recipe(run: Run, **place: Any) -> dict[str, Any]:
         "torch": TORCH_VERSION,
         "streamlit": STREAMLIT_VERSION,
     }
+
+
+def weights_recipe(name: str, sha256: str, **place: Any) -> dict[str, Any]:
+    """Which weights a stored figure was measured on, what is shown, and the versions that show it."""
+    return {
+        "format": VERSION,
+        "weights": {"name": name, "sha256": sha256},
+        "shown": place,
+        "torch": TORCH_VERSION,
+        "streamlit": STREAMLIT_VERSION,
+    }

@@ -36,7 +36,7 @@ MODEL_CACHE_BYTES = 512 * 2**20
 RUN_CACHE_BYTES = 256 * 2**20
 MAX_RUN_BYTES = 640 * 2**20
 
-PICKS = ("layer", "head", "row", "key", "view", "first", "other", "pin")
+PICKS = ("layer", "head", "row", "key", "view", "first", "other", "pin", "x", "y")
 STREAMLIT_PARAMS = ("embed", "embed_options")
 # A pick belongs to what it was picked in: another sentence has other rows, other sizes have other heads.
 FORGOTTEN_WITH_SENTENCE = ("row", "key")
@@ -159,6 +159,25 @@ def set_pick_choice(name: str, value: object, options: Collection[str]) -> None:
     """Remember a word that was chosen in a bar, if it is one of ``options``."""
     if isinstance(value, str) and value in options:
         st.session_state["_picks"][name] = value
+
+
+def go_to(page: str, **places: int) -> None:
+    """Open another page on the next rerun, with these places picked; for callbacks."""
+    set_picks(**places)
+    st.session_state["_go"] = page
+
+
+def go_to_text(page: str, text: str, **places: int) -> None:
+    """Open another page with another sentence and these places in it; for callbacks."""
+    set_settings(sentence=text)
+    # As if it had been chosen already: a sentence that changes forgets the row and key that were picked in the old one.
+    st.session_state["_settings"] = replace(st.session_state["_settings"], sentence=text)
+    go_to(page, **places)
+
+
+def wanted_page() -> str | None:
+    """The page a callback asked for, once."""
+    return st.session_state.pop("_go", None)
 
 
 def component_value(key: str, name: str) -> dict[str, Any]:

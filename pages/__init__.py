@@ -25,10 +25,17 @@ PAGES = (
         "every head's map, one cell's arithmetic, lines, comparison",
     ),
     PageSpec(
+        "roles",
+        "roles",
+        "Head roles",
+        "Which heads have a job, and how do we know?",
+        "names that heads earned by a rule, all measures, why one sentence proves nothing",
+    ),
+    PageSpec(
         "model",
         "model",
         "Model card",
         "Where do the weights come from?",
-        "how the small model was trained, its measured figures, the words it knows",
+        "how these weights were trained, their measured figures, the words they know",
     ),
 )

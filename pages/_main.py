@@ -28,8 +28,11 @@ def show(spec):
         shared.link()
 
 
-chosen = st.navigation(
-    [st.Page(partial(show, spec), title=spec.title, url_path=spec.slug, default=spec is PAGES[0]) for spec in PAGES],
-    position="top",
-)
+pages = {
+    spec.slug: st.Page(partial(show, spec), title=spec.title, url_path=spec.slug, default=spec is PAGES[0])
+    for spec in PAGES
+}
+chosen = st.navigation(list(pages.values()), position="top")
+if (wanted := state.wanted_page()) is not None:
+    st.switch_page(pages[wanted])
 chosen.run()

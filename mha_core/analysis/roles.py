@@ -111,9 +111,42 @@ class Counts:
 
 
 @dataclass(frozen=True)
+class Shown:
+    """One text and one look of a head: from ``row`` to ``key``, where its name says it should look.
+
+    weight: there. instead, instead_weight: the token it looks at most. Row 0 is the start token.
+    """
+
+    text: str
+    row: int
+    key: int
+    weight: float
+    instead: int
+    instead_weight: float
+
+
+@dataclass(frozen=True)
+class Showing:
+    """A name of a head with a text that shows it best, and one where it fails; None when no text made it fail.
+
+    tried: how many texts were looked through.
+    """
+
+    layer: int
+    head: int
+    role: str
+    best: Shown
+    counter: Shown | None
+    tried: int
+
+
+@dataclass(frozen=True)
 class Evidence:
-    """All that is known about one model's heads. base: what the model scores with all heads on, on the same sentences
-    as every head's ``without``. sha256: of the weights that were measured."""
+    """All that is known about one model's heads.
+
+    base: what the model scores with all heads on, on the same sentences as every head's ``without``. sha256: of the
+    weights that were measured. showings: two texts for every name that a head earned.
+    """
 
     name: str
     sha256: str
@@ -122,6 +155,7 @@ class Evidence:
     base: TaskScores
     luck: Luck
     heads: tuple[HeadEvidence, ...]
+    showings: tuple[Showing, ...] = ()
 
     def head(self, layer: int, head: int) -> HeadEvidence:
         """The figures of one head."""

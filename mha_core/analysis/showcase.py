@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from mha_core.analysis.roles import LEAST_MASS, Label
+from mha_core.analysis.roles import LEAST_MASS, Label, Showing, Shown
 from mha_core.text import START, Vocabulary
 from mha_core.training import probes
 from mha_core.training.evaluate import read
@@ -45,36 +45,6 @@ HARD_AGREEMENT = (
     ("the boys near the cat that the girl sees often", "boys", "girl"),
     ("near the girl that sees the boys , the men often", "men", "girl"),
 )
-
-
-@dataclass(frozen=True)
-class Shown:
-    """One text and one look of a head: from ``row`` to ``key``, where its name says it should look.
-
-    weight: there. instead, instead_weight: the token it looks at most. Row 0 is the start token.
-    """
-
-    text: str
-    row: int
-    key: int
-    weight: float
-    instead: int
-    instead_weight: float
-
-
-@dataclass(frozen=True)
-class Showing:
-    """A name of a head with a text that shows it best, and one where it fails; None when no text made it fail.
-
-    tried: how many texts were looked through.
-    """
-
-    layer: int
-    head: int
-    role: str
-    best: Shown
-    counter: Shown | None
-    tried: int
 
 
 @dataclass(frozen=True)

@@ -11,11 +11,8 @@ import streamlit as st
 
 from mha_core import zoo
 from mha_core.training.scores import REQUIRED
-from mha_view import cards, state
 from mha_view.components.facts import facts_strip
-from mha_view.components.notes import Note, show_notes
-from mha_view.results import KNOWN_WORDS, LoadedModel, trained_settings
-from mha_view.settings import SIZES, Settings
+from mha_view.results import KNOWN_WORDS
 
 GATE_WORDS = {
     "coreference_head": "best coreference head",
@@ -26,23 +23,6 @@ GATE_WORDS = {
     "copy": "copies a list",
     "validation_loss": "validation loss",
 }
-
-
-def no_card(settings: Settings, loaded: LoadedModel) -> None:
-    """There is nothing to tell of random weights but where trained ones are."""
-    nearest = trained_settings(settings)
-    sizes = f"d_model {settings.d_model}, h {settings.n_heads}, g {settings.n_kv_heads}"
-    text = f"For {sizes} the weights are random numbers from the seed: they have learned nothing."
-    actions = {}
-    if nearest is not None and nearest != settings:
-        label = f"Show trained weights: d_model {nearest.d_model}, h {nearest.n_heads}, g {nearest.n_kv_heads}"
-        actions = {label: {name: getattr(nearest, name) for name in SIZES}}
-    notes = [Note(loaded.problem, kind="problem")] if loaded.problem is not None else []
-
-    def act() -> None:
-        state.set_sizes(state.component_value("no_card", "act"))
-
-    show_notes([*notes, Note(text, title="Random weights.", actions=actions)], key="no_card", on_act=act)
 
 
 def card_facts(card: zoo.Card) -> None:
@@ -69,43 +49,6 @@ def card_facts(card: zoo.Card) -> None:
         key="tasks",
         lead=lead,
         caption=f"Accuracies on sentences made for the test. Weights file: SHA-256 {card.sha256}.",
-    )
-
-
-def card_heads(card: zoo.Card) -> None:
-    """Every head with its scores; a name only where the scores support one."""
-    st.subheader("What each head was seen to do")
-    controls = card.figures.controls
-    rows = [
-        {
-            "layer": head.layer,
-            "head": head.head,
-            "name": ", ".join(cards.names(card.figures, head)) or "no clear role",
-            "pronoun to noun, noun first": head.coreference.first,
-            "noun second": head.coreference.second,
-            "weight on it": head.coreference.mass,
-            "verb to subject, subject first": head.agreement.first,
-            "subject second": head.agreement.second,
-            "weight on it ": head.agreement.mass,
-            "token before": head.previous,
-            "induction": head.prefix,
-            "induction at best shift": head.shifted,
-            "that shift": head.best_shift,
-        }
-        for head in card.figures.heads
-    ]
-    numbers = {
-        name: st.column_config.NumberColumn(format="%.2f") for name, cell in rows[0].items() if isinstance(cell, float)
-    }
-    st.dataframe(pd.DataFrame(rows), hide_index=True, column_config=numbers)
-    st.caption(
-        "Shares of sentences where the head looks more at the right noun than at the wrong one, in each half of a "
-        "balanced set (chance 0.50), and the weight it puts there. An even gaze puts "
-        f"{controls.coreference:.2f} on the pronoun's noun, {controls.agreement:.2f} on the subject, "
-        f"{controls.previous:.2f} on the token before and {controls.prefix:.2f} on what followed last time. "
-        f"A name is a choice: both halves above {cards.LEAST_HALF}, and more than {cards.LEAST_MASS_RATIO:g} times the "
-        f"weight of the wrong noun; or a weight of at least {cards.LEAST_MASS}, and {cards.LEAST_OVER_EVEN:g} times "
-        "an even gaze."
     )
 
 

@@ -8,7 +8,7 @@ import numpy as np
 from streamlit.delta_generator import DeltaGenerator
 
 from mha_core.analysis.heads import HeadSummary, cell_arithmetic, head_summaries, without_first_token
-from mha_view import cards, state
+from mha_view import cards, evidence, state
 from mha_view.components.cell import cell_panel
 from mha_view.components.controls import Control, control_bar, worded
 from mha_view.components.facts import facts_strip
@@ -116,8 +116,8 @@ def overview(run: Run, layer: int, head: int, row: int, first: str) -> None:
         title=f"All heads, {len(patterns)} layers x {patterns[0].shape[0]}",
         caption=f"{_favourites(summaries, run.tokens.labels, row)} Each square is one head: rows look, columns are "
         f"looked at; heads of one hue read the same keys and values.{_first_words(first, offset)}"
-        + ("" if run.card is None else f" {cards.BADGE_WORDS}"),
-        badges={} if run.card is None else cards.badges(run.card),
+        + ("" if run.card is None else f" {evidence.BADGE_WORDS}"),
+        badges={} if run.card is None else evidence.badges(run.card.name),
         recipe=recipe(run, figure="all heads", row=row, first=first),
         key="maps",
         on_pick=pick,
@@ -261,7 +261,7 @@ def head_scores(run: Run, layer: int, head: int) -> None:
     if run.card is None:
         return
     facts_strip(
-        cards.head_facts(run.card, layer, head),
+        evidence.head_facts(run.card.name, layer, head),
         key="head_scores",
         lead=f"What layer {layer}, head {head} scored:",
         caption="Measured on sentences made for the purpose, not on the one above: an example alone proves nothing. "

@@ -14,7 +14,7 @@ from mha_view.components.facts import facts_strip
 from mha_view.components.link import link_box
 from mha_view.components.notes import Note, show_notes
 from mha_view.results import VOCABULARY, Run, trained_settings
-from mha_view.settings import SIZES
+from mha_view.settings import SIZES, Settings
 from mha_view.theme import bytes_text
 
 MAX_UNKNOWN_TOLD = 4
@@ -91,12 +91,29 @@ def _random_note(run: Run) -> Note:
         f"Near-uniform patterns are expected: the last row's entropy is {measured:.2f} bits, mean over the heads of "
         f"layer 0; log2({n_visible}) = {np.log2(n_visible):.2f} would be even."
     )
-    trained = trained_settings(run.settings)
-    if trained is None or trained == run.settings:
-        return Note(text, title="Random weights.")
+    return Note(text, title="Random weights.", actions=_nearest_trained(run.settings))
+
+
+def untrained(settings: Settings, problem: str | None, so: str) -> None:
+    """A page about trained weights, opened with random ones: why there is nothing, and the nearest trained setting."""
+    notes = [] if problem is None else [Note(problem, kind="problem")]
+    sizes = f"d_model {settings.d_model}, h {settings.n_heads}, g {settings.n_kv_heads}"
+    text = f"For {sizes} the weights are random numbers from the seed. {so}"
+
+    def act() -> None:
+        state.set_sizes(state.component_value("untrained", "act"))
+
+    notes.append(Note(text, title="Random weights.", actions=_nearest_trained(settings)))
+    show_notes(notes, key="untrained", on_act=act)
+
+
+def _nearest_trained(settings: Settings) -> dict[str, dict[str, object]]:
+    """The action that leads to the nearest trained setting; none where this one is, or none is there."""
+    trained = trained_settings(settings)
+    if trained is None or trained == settings:
+        return {}
     label = f"Show trained weights: d_model {trained.d_model}, h {trained.n_heads}, g {trained.n_kv_heads}"
-    values = {name: getattr(trained, name) for name in SIZES}
-    return Note(text, title="Random weights.", actions={label: values})
+    return {label: {name: getattr(trained, name) for name in SIZES}}
 
 
 def text_notes(run: Run) -> list[Note]:

@@ -1,0 +1,18 @@
+// A table of figures; numbers stand right, words left.
+
+export default function ({ data, parentElement }) {
+  if (upToDate(parentElement, data)) return;
+  const cell = (value) => (typeof value !== "number" ? el("td", {}, value) : el("td", { className: "num" }, Number.isInteger(value) ? String(value) : digits(value)));
+  rebuild(parentElement, (root) => root.append(
+    el("div", { className: "scroll", tabIndex: 0, role: "region", "aria-label": data.caption }, el("table", {},
+      el("thead", {}, el("tr", {}, data.head.map((name) => el("th", { scope: "col" }, name)))),
+      el("tbody", {}, data.rows.map((row, i) => el("tr", { className: i === data.marked ? "marked" : "" }, row.map(cell)))))),
+    el("p", { className: "caption" }, data.caption),
+    el("div", { className: "tools" },
+      saver(`${data.file}.csv`, "CSV", "text/csv", () => csvOf([data.head, ...data.rows])),
+      saver(`${data.file}.json`, "recipe", "application/json", () => JSON.stringify(data.recipe, null, 2)))));
+}
+
+function saver(file, label, type, text) {
+  return el("button", { onclick: () => save(file, new Blob([text()], { type })), dataset: { focus: label } }, label);
+}
