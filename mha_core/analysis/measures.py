@@ -16,14 +16,18 @@ from mha_core.training.scores import TaskScores
 from mha_core.transformer import Transformer
 
 SURE = 0.95
+# A row that sees fewer keys tells little of where a head looks: an even gaze would give each more than a tenth.
+LEAST_VISIBLE = 10
 
 
 def dwellings(reading: Reading, places: Bool[Tensor, "s n n"]) -> list[list[Dwelling]]:
     """How every head dwells on the marked keys, by layer and head.
 
-    The rows that have such a key in some sentence, in their order, are cut into an earlier and a later half.
+    Rows count that have such a key and see at least LEAST_VISIBLE keys under a causal mask. In their order they are
+    cut into an earlier and a later half.
     """
     rows = places.any(-1).any(0).nonzero().flatten()
+    rows = rows[rows >= LEAST_VISIBLE - 1]
     halves = [torch.isin(torch.arange(places.shape[-1]), half) for half in rows.tensor_split(2)]
     marked = [places & half[:, None] for half in halves]
     masses = torch.stack([place_gaze(reading.patterns, half) for half in marked], -1)
