@@ -41,12 +41,12 @@ class GroupedQueryAttention(nn.Module):
         x: Float[Tensor, "b n d_model"],
         *,
         keep: Bool[Tensor, "b n"] | None = None,
-        head_gate: Float[Tensor, "h"] | None = None,
+        head_gate: Float[Tensor, "h"] | Float[Tensor, "b h"] | None = None,
     ) -> Float[Tensor, "b n d_model"]:
         """The layer's output, computed the fast way.
 
-        keep: False marks padding that nobody may look at. head_gate: one factor per head, 0 switches it off.
-        A token with no visible key gets zeros from attention.
+        keep: False marks padding that nobody may look at. head_gate: one factor per head, 0 switches it off; with a
+        row per sentence, each has its own. A token with no visible key gets zeros from attention.
         """
         q, k, v = self._project(x)
         z = self._attend(self._rotate(q), self._rotate(k), v, keep)
@@ -58,7 +58,7 @@ class GroupedQueryAttention(nn.Module):
         x: Float[Tensor, "b n d_model"],
         *,
         keep: Bool[Tensor, "b n"] | None = None,
-        head_gate: Float[Tensor, "h"] | None = None,
+        head_gate: Float[Tensor, "h"] | Float[Tensor, "b h"] | None = None,
     ) -> AttentionTrace:
         """The same pass, one step at a time; every step is returned, on the CPU. Arguments as in ``forward``."""
         q, k, v = self._project(x)
@@ -189,7 +189,7 @@ def _weighted_values(pattern: Tensor, v: Tensor) -> Tensor:
 
 
 def _gated(z: Tensor, head_gate: Tensor | None) -> Tensor:
-    return z if head_gate is None else z * head_gate.to(z)[:, None, None]
+    return z if head_gate is None else z * head_gate.to(z)[..., None, None]
 
 
 def _concat(z: Tensor) -> Tensor:

@@ -20,6 +20,9 @@ MAX_LAYERS = 512
 MAX_VOCAB = 2_000_000
 MAX_POSITIONS = 1_000_000
 
+# For each layer one factor per head, the same for all sentences or a row for each; None leaves all heads on.
+HeadGates = Sequence[Float[Tensor, "h"] | Float[Tensor, "b h"] | None]
+
 
 @dataclass(frozen=True)
 class TransformerConfig:
@@ -97,7 +100,7 @@ class Transformer(nn.Module):
         token_ids: Int[Tensor, "b n"],
         *,
         keep: Bool[Tensor, "b n"] | None = None,
-        head_gates: Sequence[Float[Tensor, "h"] | None] | None = None,
+        head_gates: HeadGates | None = None,
     ) -> Float[Tensor, "b n vocab"]:
         """Logits for the token after each position. keep and head_gates (one per layer) as in attention."""
         stream = self.embedded(token_ids)
@@ -112,7 +115,7 @@ class Transformer(nn.Module):
         token_ids: Int[Tensor, "b n"],
         *,
         keep: Bool[Tensor, "b n"] | None = None,
-        head_gates: Sequence[Float[Tensor, "h"] | None] | None = None,
+        head_gates: HeadGates | None = None,
     ) -> ModelTrace:
         """The same pass with everything kept: the stream around every part, and one trace per layer."""
         stream = embedded = self.embedded(token_ids)

@@ -75,12 +75,12 @@ def plural(rng: Random) -> bool:
 
 def noun_phrase(rng: Random, word: str) -> list[str]:
     """ "the mat", or now and then "the red mat"."""
-    return ["the", *_maybe(rng, ADJECTIVE, w.ADJECTIVES), word]
+    return ["the", *maybe(rng, ADJECTIVE, w.ADJECTIVES), word]
 
 
 def two_noun_clause(rng: Random, first: str, second: str, verb: tuple[str, str]) -> list[str]:
     """ "the cat sat on the mat because": everything before the pronoun."""
-    start = _maybe(rng, YESTERDAY, ("yesterday",))
+    start = maybe(rng, YESTERDAY, ("yesterday",))
     return [*start, *noun_phrase(rng, first), *verb, *noun_phrase(rng, second), rng.choice(w.LINKS)]
 
 
@@ -113,7 +113,7 @@ def _agreement(rng: Random, nouns: tuple[Noun, Noun], plurals: tuple[bool, bool]
         told = [rng.choice(w.SELF_VERBS)[many], w.REFLEXIVES[noun.pronoun(many)]]
     else:
         told = [w.BE[many], rng.choice(w.states(noun))]
-    return [*start, *_maybe(rng, ADVERB, w.ADVERBS), *told, "."]
+    return [*start, *maybe(rng, ADVERB, w.ADVERBS), *told, "."]
 
 
 def _simple(rng: Random) -> list[str]:
@@ -122,5 +122,6 @@ def _simple(rng: Random) -> list[str]:
     return [*noun_phrase(rng, noun.form(many)), *told, "."]
 
 
-def _maybe(rng: Random, chance: float, options: tuple[str, ...]) -> list[str]:
+def maybe(rng: Random, chance: float, options: tuple[str, ...]) -> list[str]:
+    """One of the options, or now and then nothing."""
     return [rng.choice(options)] if rng.random() < chance else []

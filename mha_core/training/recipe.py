@@ -17,7 +17,7 @@ from mha_core.masks import CAUSAL
 from mha_core.seeds import generator_for
 from mha_core.text import PAD, SPECIAL, START, UNKNOWN, Vocabulary
 from mha_core.training.grammar import build_vocabulary, sentences
-from mha_core.transformer import Transformer, TransformerConfig
+from mha_core.transformer import HeadGates, Transformer, TransformerConfig
 
 PAD_ROW, START_ROW, UNKNOWN_ROW = (SPECIAL.index(word) for word in (PAD, START, UNKNOWN))
 
@@ -105,6 +105,15 @@ def next_word_loss(model: Transformer, shown: Int[Tensor, "b n"], said: Int[Tens
     """
     logits = model(shown[:, :-1])
     return cross_entropy(logits.flatten(0, 1), said[:, 1:].flatten(), ignore_index=PAD_ROW)
+
+
+def word_losses(
+    model: Transformer, rows: Int[Tensor, "b n"], head_gates: HeadGates | None = None
+) -> Float[Tensor, "b n-1"]:
+    """How surprised the model is by each next word, in nats, word by word; 0 for padding."""
+    logits = model(rows[:, :-1], head_gates=head_gates)
+    # (b, n-1, vocab) -> (b, vocab, n-1), the order that torch expects
+    return cross_entropy(logits.transpose(1, 2), rows[:, 1:], ignore_index=PAD_ROW, reduction="none")
 
 
 def token_rows(texts: Sequence[Sequence[str]], vocabulary: Vocabulary) -> Int[Tensor, "b n"]:

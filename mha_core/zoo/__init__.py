@@ -9,9 +9,8 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, get_args, get_origin, get_type_hints
 
 from safetensors import SafetensorError
 from safetensors.torch import load as load_tensors
@@ -23,6 +22,7 @@ from mha_core.text import Vocabulary
 from mha_core.training.recipe import Recipe
 from mha_core.training.scores import Evaluation, Gates, TaskScores
 from mha_core.transformer import Transformer
+from mha_core.zoo.jsons import build, rounded
 
 FOLDER = Path(__file__).parent
 SEEDS_FILE = "seeds.jsonl"
@@ -134,7 +134,7 @@ def seed_runs(folder: Path = FOLDER) -> tuple[SeedRun, ...]:
     if not path.exists():
         return ()
     try:
-        return tuple(_build(SeedRun, json.loads(line)) for line in _read(path).splitlines())
+        return tuple(build(SeedRun, json.loads(line)) for line in _read(path).splitlines())
     except (ValueError, TypeError) as error:
         raise ZooError(f"{path.name} cannot be read ({error}); run `make train-grid` without it.") from error
 
@@ -142,7 +142,7 @@ def seed_runs(folder: Path = FOLDER) -> tuple[SeedRun, ...]:
 def add_seed_run(run: SeedRun, folder: Path = FOLDER) -> None:
     """Write one more line; short lines are written in one piece, so several threads may do so at once."""
     with (folder / SEEDS_FILE).open("a") as file:
-        file.write(json.dumps(_rounded(asdict(run))) + "\n")
+        file.write(json.dumps(rounded(asdict(run), _digits)) + "\n")
 
 
 def pack(model: Transformer) -> tuple[bytes, Transformer]:
@@ -158,7 +158,7 @@ def store(weights: bytes, card: Card, folder: Path = FOLDER) -> tuple[Path, Path
     assert hashlib.sha256(weights).hexdigest() == card.sha256, "a card belongs to its weights"
     weights_path, card_path = (folder / f"{card.name}.{suffix}" for suffix in ("safetensors", "json"))
     weights_path.write_bytes(weights)
-    card_path.write_text(json.dumps(_rounded(asdict(card)), indent=1) + "\n")
+    card_path.write_text(json.dumps(rounded(asdict(card), _digits), indent=1) + "\n")
     return weights_path, card_path
 
 
@@ -171,7 +171,7 @@ def _read(path: Path) -> bytes:
 
 def _read_card(path: Path) -> Card:
     try:
-        card = _build(Card, json.loads(_read(path)))
+        card = build(Card, json.loads(_read(path)))
         # Words that make no vocabulary are found here and not by the first sentence.
         assert isinstance(card.vocabulary, Vocabulary)
     except (ValueError, TypeError) as error:
@@ -186,32 +186,6 @@ def _check_shapes(path: Path, weights: Mapping[str, Tensor], expected: Mapping[s
             raise ZooError(f"{path.name} does not fit its card: {name} is {found}, not {wanted}; {FIX}.")
 
 
-def _build(kind: Any, value: Any) -> Any:
-    """A JSON value as a plain value, a tuple or a frozen dataclass; raises TypeError or ValueError where it is none."""
-    if kind in (int, float, str):
-        _expect(type(value) is kind or (kind is float and type(value) is int), kind, value)
-        return kind(value)
-    if get_origin(kind) is tuple:
-        _expect(isinstance(value, list), list, value)
-        inner = get_args(kind)
-        inner = inner[:1] * len(value) if inner[-1] is Ellipsis else inner
-        return tuple(_build(one, item) for one, item in zip(inner, value, strict=True))
-    _expect(isinstance(value, dict), kind, value)
-    if absent := [field.name for field in fields(kind) if field.name not in value]:
-        raise ValueError(f"{kind.__name__} lacks {', '.join(absent)}")
-    kinds = get_type_hints(kind)
-    return kind(**{field.name: _build(kinds[field.name], value[field.name]) for field in fields(kind)})
-
-
-def _expect(fits: bool, kind: type, value: object) -> None:
-    if not fits:
-        raise TypeError(f"expected {kind.__name__}, found {value!r:.40}")
-
-
-def _rounded(value: Any) -> Any:
-    """The same value with its fractions cut to the digits that mean something."""
-    if isinstance(value, dict):
-        return {key: _rounded(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_rounded(item) for item in value]
-    return round(value, DIGITS) if isinstance(value, float) else value
+def _digits(value: float) -> float:
+    """A figure without the digits that mean nothing."""
+    return round(value, DIGITS)

@@ -1,0 +1,38 @@
+"""Frozen values in JSON files: written in few digits, and read back with every field checked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import fields
+from typing import Any, get_args, get_origin, get_type_hints
+
+
+def build(kind: Any, value: Any) -> Any:
+    """A JSON value as a plain value, a tuple or a frozen dataclass; raises TypeError or ValueError where it is none."""
+    if kind in (int, float, str):
+        _expect(type(value) is kind or (kind is float and type(value) is int), kind, value)
+        return kind(value)
+    if get_origin(kind) is tuple:
+        _expect(isinstance(value, list), list, value)
+        inner = get_args(kind)
+        inner = inner[:1] * len(value) if inner[-1] is Ellipsis else inner
+        return tuple(build(one, item) for one, item in zip(inner, value, strict=True))
+    _expect(isinstance(value, dict), kind, value)
+    if absent := [field.name for field in fields(kind) if field.name not in value]:
+        raise ValueError(f"{kind.__name__} lacks {', '.join(absent)}")
+    kinds = get_type_hints(kind)
+    return kind(**{field.name: build(kinds[field.name], value[field.name]) for field in fields(kind)})
+
+
+def rounded(value: Any, shorten: Callable[[float], float]) -> Any:
+    """The same value, dicts and lists within it too, with every fraction shortened."""
+    if isinstance(value, dict):
+        return {key: rounded(item, shorten) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [rounded(item, shorten) for item in value]
+    return shorten(value) if isinstance(value, float) else value
+
+
+def _expect(fits: bool, kind: type, value: object) -> None:
+    if not fits:
+        raise TypeError(f"expected {kind.__name__}, found {value!r:.40}")
