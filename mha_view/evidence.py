@@ -32,7 +32,7 @@ def find(name: str) -> tuple[Evidence | None, str | None]:
     """The stored evidence of a model, or None with a sentence that says why; a process reads each file once."""
     try:
         return stored.find(name), None
-    except zoo.ZooError as error:
+    except (zoo.ZooError, stored.EvidenceError) as error:
         return None, str(error)
 
 

@@ -1,4 +1,4 @@
-"""What the three knobs decide: the figures of all trained settings side by side, some with the spread of their seeds."""
+"""What the three knobs decide: the figures of all trained settings side by side, with the spread of other seeds."""
 
 from __future__ import annotations
 

@@ -17,6 +17,5 @@ def render(settings: Settings) -> None:
     layer, head = roles.picked_head(evidence)
     roles.lead(evidence)
     roles.names(evidence, layer, head)
-    roles.chosen_head(evidence, layer, head)
     roles.example_alone(settings, evidence)
     roles.measures(evidence, layer, head)

@@ -11,7 +11,7 @@ import json
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,8 @@ from torch import Tensor
 
 from mha_core import zoo
 from mha_core.analysis import measures as m
-from mha_core.analysis.roles import OFFSETS, Counts, Dwelling, Evidence, HeadEvidence, Luck
+from mha_core.analysis.roles import OFFSETS, Counts, Dwelling, Evidence, HeadEvidence, Luck, labels
+from mha_core.analysis.showcase import showcase
 from mha_core.seeds import generator_for
 from mha_core.text import Vocabulary
 from mha_core.training import probes
@@ -94,7 +95,8 @@ def measure(model: Transformer, card: zoo.Card, counts: Counts = COUNTS, seed: i
         HeadEvidence(layer, head, **{name: table[layer][head] for name, table in tables.items()})
         for layer, head in all_heads(model)
     )
-    return Evidence(card.name, card.sha256, seed, counts, score(model, exam), luck, heads)
+    evidence = Evidence(card.name, card.sha256, seed, counts, score(model, exam), luck, heads)
+    return replace(evidence, showings=showcase(model, card.vocabulary, labels(evidence)))
 
 
 def figures(asked: Measuring, exam: Exam) -> tuple[dict[str, Table], Luck]:

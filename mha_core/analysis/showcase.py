@@ -46,6 +46,13 @@ HARD_AGREEMENT = (
     ("near the girl that sees the boys , the men often", "men", "girl"),
 )
 
+HARD_VERBS = (
+    ("the girl that the boys near the men see often", "sleeps", "girl", "boys"),
+    ("near the boys that the men see , the girl often", "sleeps", "girl", "men"),
+    ("the girl near the box near the boys often", "sleeps", "girl", "boys"),
+    ("the boys near the cat that the girl sees often", "sleep", "boys", "girl"),
+)
+
 
 @dataclass(frozen=True)
 class Asked:
@@ -143,6 +150,9 @@ POOLS: dict[str, Callable[[], list[Asked]]] = {
     "coreference": lambda: _noun_pool(probes.coreference_probes, [_asked(*hard) for hard in HARD_COREFERENCE]),
     "agreement": lambda: _noun_pool(
         probes.agreement_probes, [_asked(text, "often", *nouns) for text, *nouns in HARD_AGREEMENT]
+    ),
+    "agreement at the verb": lambda: _noun_pool(
+        probes.verb_probes, [_asked(f"{text} {verb}", verb, *nouns) for text, verb, *nouns in HARD_VERBS]
     ),
     "previous token": lambda: _place_pool(_back(1)),
     "two back": lambda: _place_pool(_back(2)),

@@ -24,7 +24,7 @@ from mha_view import cards, state
 from mha_view import evidence as stored
 from mha_view.components.facts import facts_strip
 from mha_view.components.notes import Note, show_notes
-from mha_view.components.roles import role_map
+from mha_view.components.roles import HUE, role_map
 from mha_view.components.scatter import scatter
 from mha_view.components.table import table
 from mha_view.evidence import TASK_WORDS
@@ -37,7 +37,7 @@ from mha_view.theme import weight
 TOLD_CHANGE = 0.02
 AXES = ("coreference", "agreement")
 RULE = (
-    "When a head gets a name is a choice, the same for every model. Names that choose between two nouns: right in more "
+    "It is a choice, the same for every model. Names that choose between two nouns: right in more "
     f"than {LEAST_HALF} of each half of a balanced set, more often than the best of all heads reaches by luck, and "
     f"with more than {LEAST_MASS_RATIO:g} times the weight of the wrong noun. Names that dwell on one place: on "
     f"average a weight of at least {LEAST_MASS} there, and {LEAST_OVER_EVEN:g} times an even gaze, in the earlier and "
@@ -105,16 +105,21 @@ def names(evidence: Evidence, layer: int, head: int) -> None:
 
     def open_text() -> None:
         value = state.component_value("role_map", "open")
-        _open(evidence, found, value.get("index"), value.get("which"))
+        if value.get("which") == "head":
+            state.go_to("heads", layer=layer, head=head)
+        else:
+            _open(evidence, found, value.get("index"), value.get("which"))
 
     role_map(
         evidence.heads,
         found,
         showings,
         picked=(layer, head),
-        caption=f"Each square is one head; a colour is a name here, not a KV head. {RULE} Beside each name: its score "
-        "(the worse half), what no skill would give, the next best head, a text that shows it best and one in which it "
+        told=_told(evidence, layer, head),
+        caption="Each square is one head; a colour is a name here, not a KV head. Below, for each name: its score (the "
+        "worse half), what no skill would give, the next best head, a text that shows it best and one in which it "
         "fails. Framed: the word that looks; bold: where it should look. Press a text to see it on page Heads.",
+        rule=RULE,
         recipe=weights_recipe(evidence.name, evidence.sha256, figure="roles"),
         key="role_map",
         on_pick=pick,
@@ -136,21 +141,15 @@ def _open(evidence: Evidence, found: tuple[Label, ...], index: object, which: ob
                 )
 
 
-def chosen_head(evidence: Evidence, layer: int, head: int) -> None:
+def _told(evidence: Evidence, layer: int, head: int) -> str:
     """The framed head in words: its names or how far it is from one, and what the model loses without it."""
     chosen = evidence.head(layer, head)
     mine = [label for label in stored.named(evidence.name) if label.head is chosen]
     if mine:
-        told = ", ".join(f"{label.role.name} ({label.role.about}): {weight(label.score)}" for label in mine) + "."
+        told = ", ".join(f"{label.role.name} ({label.role.about})" for label in mine)
     else:
-        told = f"no clear role. Nearest to one: {_nearest(chosen, evidence.luck)}."
-    title = f"{chosen.name}:"
-
-    def act() -> None:
-        state.go_to("heads", layer=layer, head=head)
-
-    note = Note(f"{told} {_cost(evidence, chosen)}", title=title, actions={"Open on page Heads": {"open": True}})
-    show_notes([note], key="chosen_head", on_act=act)
+        told = f"no clear role; nearest to one: {_nearest(chosen, evidence.luck)}"
+    return f"{chosen.name}: {told}. {_cost(evidence, chosen)}"
 
 
 def _cost(evidence: Evidence, head: HeadEvidence) -> str:
@@ -223,7 +222,7 @@ def measures(evidence: Evidence, layer: int, head: int) -> None:
         np.array([values for _, values in columns]).T,
         names=[head.name for head in evidence.heads],
         letters=["·".join(role.letter for role in roles) for roles in mine],
-        hues=[ROLES.index(roles[0]) if roles else None for roles in mine],
+        hues=[HUE[roles[0].name] if roles else None for roles in mine],
         axes=(axes[0], axes[1]),
         picked=places.index((layer, head)),
         title="All heads by two of their measures",

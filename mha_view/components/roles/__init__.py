@@ -9,6 +9,21 @@ from mha_core.analysis.roles import ROLES, HeadEvidence, Label
 from mha_core.analysis.showcase import Showing, Shown
 from mha_view.components import declare
 
+# Eight hues for eleven roles: those that heads often have stand apart, and a letter always stands beside a colour.
+HUE = {
+    "coreference": 0,
+    "agreement": 1,
+    "induction": 2,
+    "previous token": 3,
+    "first-token sink": 4,
+    "itself": 5,
+    "agreement at the verb": 6,
+    "same token": 7,
+    "two back": 3,
+    "three back": 5,
+    "rare word": 7,
+}
+
 _roles = declare("roles")
 
 
@@ -18,7 +33,9 @@ def role_map(
     showings: Mapping[tuple[int, int, str], Showing],
     *,
     picked: tuple[int, int],
+    told: str,
     caption: str,
+    rule: str,
     recipe: Mapping[str, Any],
     key: str,
     on_pick: Callable[[], None],
@@ -26,8 +43,10 @@ def role_map(
 ) -> None:
     """Draw one square per head in the colours of its names, and one line per name under it.
 
-    showings: by layer, head and name. A click on a square reports ``picked`` = layer and head; a click on a text reports
-    ``open`` = the number of the label and which of its two texts, "best" or "counter".
+    showings: by layer, head and name. told: the picked head in words. rule: when a head gets a
+    name. A click on a square reports ``picked`` = layer
+    and head; a click on a text reports ``open`` = the number of the label and which of its two texts, "best" or
+    "counter"; the button beside ``told`` reports which = "head".
     """
     rows = [_row(label, showings.get((label.head.layer, label.head.head, label.role.name))) for label in labels]
     used = {label.role.name for label in labels}
@@ -36,13 +55,15 @@ def role_map(
             "layers": max(head.layer for head in heads) + 1,
             "heads": max(head.head for head in heads) + 1,
             "roles": [
-                {"name": role.name, "letter": role.letter, "about": role.about, "hue": hue}
-                for hue, role in enumerate(ROLES)
+                {"name": role.name, "letter": role.letter, "about": role.about, "hue": HUE[role.name]}
+                for role in ROLES
                 if role.name in used
             ],
             "rows": rows,
             "picked": list(picked),
+            "told": told,
             "caption": caption,
+            "rule": rule,
             "recipe": dict(recipe),
         },
         key=key,

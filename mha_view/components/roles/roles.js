@@ -2,18 +2,19 @@
 
 export default function ({ data, parentElement, setStateValue }) {
   const keep = memory(parentElement);
+  const report = (name, value) => setStateValue(name, { ...value, at: Date.now() });
   const draw = () => rebuild(parentElement, (root, theme, inks) => {
-    const plan = layOut(data, widthOf(parentElement));
-    const board = el("div", { className: "board", style: { height: `${plan.height}px` } });
-    const pick = (layer, head) => setStateValue("picked", { layer, head, at: Date.now() });
-    const say = el("p", { className: "say", "aria-live": "polite" });
+    const width = widthOf(parentElement), wide = width >= 760, plan = layOut(data, wide ? width - 330 : width);
+    const board = el("div", { className: "board", style: { height: `${plan.height}px` } }), say = el("p", { className: "say", "aria-live": "polite" });
     headings(board, data, plan);
-    for (const cell of plan.cells) board.append(square(cell, data, plan, theme, pick, say));
+    for (const cell of plan.cells) board.append(square(cell, data, plan, theme, (layer, head) => report("picked", { layer, head }), say));
     arrows(board, data);
-    const open = (index, which) => setStateValue("open", { index, which, at: Date.now() });
-    root.append(board, say, legend(data, theme, inks), el("p", { className: "caption" }, data.caption), table(data, open),
-      tools("headroom-roles", { svg: () => svgOf(data, plan, theme, inks), rows: () => csvRows(data), recipe: data.recipe },
-        keep.open, (shown) => { keep.open = shown; }));
+    const open = el("button", { className: "text", onclick: () => report("open", { which: "head" }), dataset: { focus: "open-head" } }, "Open it on page Heads");
+    root.append(el("div", { className: wide ? "cols" : "" }, el("div", {}, board, say, el("p", { className: "told" }, data.told, " ", open)),
+      el("div", {}, legend(data, theme, inks), el("p", { className: "caption" }, data.caption),
+        el("details", { open: keep.rule, ontoggle: (event) => { keep.rule = event.target.open; } }, el("summary", { dataset: { focus: "rule" } }, "When does a head get a name?"), el("p", { className: "caption" }, data.rule)))),
+    table(data, (index, which) => report("open", { index, which })),
+    tools("headroom-roles", { svg: () => svgOf(data, plan, theme, inks), rows: () => csvRows(data), recipe: data.recipe }, keep.open, (shown) => { keep.open = shown; }));
   });
   draw();
   return onWidth(parentElement, draw);

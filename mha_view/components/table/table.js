@@ -2,10 +2,12 @@
 
 export default function ({ data, parentElement }) {
   if (upToDate(parentElement, data)) return;
-  const cell = (value) => (typeof value !== "number" ? el("td", {}, value) : el("td", { className: "num" }, Number.isInteger(value) ? String(value) : digits(value)));
+  const column = (i) => data.rows.map((row) => row[i]).filter((value) => typeof value === "number");
+  const whole = data.head.map((_, i) => column(i).every(Number.isInteger)), numeric = data.head.map((_, i) => column(i).length > 0);
+  const cell = (value, i) => (typeof value === "number" ? el("td", { className: "num" }, whole[i] ? String(value) : digits(value)) : el("td", { className: numeric[i] ? "num" : "" }, value));
   rebuild(parentElement, (root) => root.append(
     el("div", { className: "scroll", tabIndex: 0, role: "region", "aria-label": data.caption }, el("table", {},
-      el("thead", {}, el("tr", {}, data.head.map((name) => el("th", { scope: "col" }, name)))),
+      el("thead", {}, el("tr", {}, data.head.map((name, i) => el("th", { scope: "col", className: numeric[i] ? "num" : "" }, name)))),
       el("tbody", {}, data.rows.map((row, i) => el("tr", { className: i === data.marked ? "marked" : "" }, row.map(cell)))))),
     el("p", { className: "caption" }, data.caption),
     el("div", { className: "tools" },
