@@ -112,9 +112,9 @@ class GroupedQueryAttention(nn.Module):
         # In training the three stay apart: each has a gradient of its own.
         if torch.is_grad_enabled() or self._joined is None or not self._joined.stands(self):
             return heads(_product(x, self.W_Q)), heads(_product(x, self.W_K)), heads(_product(x, self.W_V))
-        h, g = self.cfg.n_heads, self.cfg.n_kv_heads
-        # (b, h + g + g, n, d_k): all query heads, then all keys, then all values
-        q, k, v = heads(self._joined.product(x)).split_with_sizes((h, g, g), 1)
+        # (b, h + g + g, n, d_k): the query heads, then the keys, then the values
+        counts = [width // self.cfg.head_dim for width in self._joined.widths]
+        q, k, v = heads(self._joined.product(x)).split_with_sizes(counts, 1)
         return q, k, v
 
     def _join(self) -> None:

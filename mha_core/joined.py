@@ -22,8 +22,8 @@ class Part:
 
     name: str
     matrix: nn.Linear
-    weight: nn.Parameter
-    bias: nn.Parameter | None
+    weight: Tensor
+    bias: Tensor | None
     rows: Tensor
 
     def stands(self, layer: nn.Module) -> bool:
@@ -36,10 +36,14 @@ class Part:
 
 @dataclass(frozen=True, eq=False)
 class Joined:
-    """Matrices that share one block of memory; the numbers themselves are nowhere else, so they cannot go stale."""
+    """Matrices that share one block of memory; the numbers are nowhere else, so they cannot go stale.
+
+    widths: the numbers per token that each gives, first to last.
+    """
 
     block: Tensor
     parts: tuple[Part, ...]
+    widths: tuple[int, ...]
 
     def stands(self, layer: nn.Module) -> bool:
         """Whether every part is still what the layer uses."""
@@ -57,15 +61,15 @@ def join(matrices: Mapping[str, nn.Linear]) -> Joined | None:
 
     None, and nothing moves, where one product would gain nothing or they are of different kinds.
     """
-    weights = [matrix.weight for matrix in matrices.values()]
     kinds = {(m.weight.dtype, m.weight.device, m.weight.shape[1], m.bias is None) for m in matrices.values()}
     dtype, device, width, _ = kinds.pop()
     wide = width > WIDEST_IN_FLOAT32 and dtype.itemsize >= torch.float32.itemsize
     if kinds or wide or device.type == "meta":
         return None
-    block = torch.cat([weight.detach() for weight in weights])
-    rows_of_each = block.split([len(weight) for weight in weights])
-    for weight, rows in zip(weights, rows_of_each, strict=True):
-        weight.data = rows
-    places = zip(matrices.items(), rows_of_each, strict=True)
-    return Joined(block, tuple(Part(name, m, m.weight, m.bias, rows) for (name, m), rows in places))
+    block = torch.cat([matrix.weight.detach() for matrix in matrices.values()])
+    widths = tuple(len(matrix.weight) for matrix in matrices.values())
+    parts = []
+    for (name, matrix), rows in zip(matrices.items(), block.split_with_sizes(widths), strict=True):
+        matrix.weight.data = rows
+        parts.append(Part(name, matrix, matrix.weight, matrix.bias, rows))
+    return Joined(block, tuple(parts), widths)
