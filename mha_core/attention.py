@@ -158,10 +158,8 @@ class GroupedQueryAttention(nn.Module):
 @lru_cache(maxsize=8)
 def _rule(mask: Mask, n: int, device: torch.device) -> Tensor:
     """The (n, n) cells that a mask shows: the same for every pass over n tokens, so made once. Read, never written."""
-    # Made inside inference mode it would be of no use to a later training step.
-    with torch.inference_mode(False):
-        positions = torch.arange(n, device=device)
-        return mask.visible(positions, positions)
+    positions = torch.arange(n, device=device)
+    return mask.visible(positions, positions)
 
 
 def rotate(vectors: Float[Tensor, "b heads n d_k"], positions: Tensor, base: float) -> Float[Tensor, "b heads n d_k"]:

@@ -194,10 +194,7 @@ MUTATIONS = (
     Mutation("joined: a block of its own", JOINED, "        matrix.weight.data = rows\n", ""),
     Mutation("mask: all passes share one", ATTENTION, "x.device).clone().expand", "x.device).expand"),
     Mutation(
-        "mask: made in inference mode",
-        ATTENTION,
-        "torch.inference_mode(False)",
-        "torch.inference_mode(torch.is_inference_mode_enabled())",
+        "mask: remembered for one length", ATTENTION, "torch.arange(n, device=device)", "torch.arange(7, device=device)"
     ),
     Mutation(
         "forward: W_O dropped",
