@@ -6,6 +6,10 @@ with its neighbours: KV head i // (h/g), as in torch's ``enable_gqa`` and transf
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any, Self
+
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
@@ -13,12 +17,17 @@ from torch.nn import functional
 from torch.nn.functional import scaled_dot_product_attention
 
 from mha_core.config import AttentionConfig
-from mha_core.masks import Causal, Full
+from mha_core.joined import Joined, join
+from mha_core.masks import Causal, Full, Mask
 from mha_core.seeds import linear
 from mha_core.trace import AttentionTrace, version_of
 
 # 64 rows of 8 heads and 1,024 keys are 2 MB: they fit the second-level cache of one core.
 QUERIES_AT_ONCE = 64
+# Rows that do not fill a vector register (16 numbers): torch softmaxes columns of them in two thirds of the time.
+SLOW_ROWS = range(9, 16)
+# A plain -inf would be made a tensor at every call, which costs as much as the masking itself.
+HIDDEN = torch.tensor(-torch.inf)
 
 
 class GroupedQueryAttention(nn.Module):
@@ -35,6 +44,8 @@ class GroupedQueryAttention(nn.Module):
         self.W_K = linear(cfg.d_model, kv_width, bias=cfg.bias, seed=cfg.seed, path=("W_K",))
         self.W_V = linear(cfg.d_model, kv_width, bias=cfg.bias, seed=cfg.seed, path=("W_V",))
         self.W_O = linear(q_width, cfg.d_model, bias=cfg.bias, seed=cfg.seed, path=("W_O",))
+        self._joined: Joined | None = None
+        self._join()
 
     def forward(
         self,
@@ -70,33 +81,56 @@ class GroupedQueryAttention(nn.Module):
             pattern.masked_fill_(~mask.any(-1)[:, None, :, None], 0.0)
         z = _weighted_values(pattern, v)
         concat = _concat(_gated(z, head_gate))
-        weight = self.W_O.weight.detach().cpu()
-        return AttentionTrace(
-            cfg=self.cfg,
-            x=x.detach().cpu(),
-            q=q.cpu(),
-            k=k.cpu(),
-            v=v.cpu(),
-            q_rot=q_rot.cpu(),
-            k_rot=k_rot.cpu(),
-            scores=scores.cpu(),
-            mask=mask.cpu(),
-            pattern=pattern.cpu(),
-            z=z.cpu(),
-            concat=concat.cpu(),
-            out=_product(concat, self.W_O).cpu(),
-            W_O=weight,
-            W_O_version=version_of(weight),
-        )
+        matrix = self.W_O
+        weight = matrix.weight
+        steps = {
+            "x": x.detach(),
+            "q": q,
+            "k": k,
+            "v": v,
+            "q_rot": q_rot,
+            "k_rot": k_rot,
+            "scores": scores,
+            "mask": mask,
+            "pattern": pattern,
+            "z": z,
+            "concat": concat,
+            "out": functional.linear(concat, weight, matrix.bias),
+            "W_O": weight.detach(),
+        }
+        if not x.is_cpu:
+            steps = {name: step.cpu() for name, step in steps.items()}
+        return AttentionTrace(self.cfg, **steps, W_O_version=version_of(steps["W_O"]))
 
     def _project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         b, n, _ = x.shape
 
-        def heads(matrix: nn.Linear) -> Tensor:
+        def heads(product: Tensor) -> Tensor:
             # (b, n, heads * d_k) -> (b, heads, n, d_k)
-            return _product(x, matrix).view(b, n, -1, self.cfg.head_dim).transpose(1, 2)
+            return product.view(b, n, -1, self.cfg.head_dim).transpose(1, 2)
 
-        return heads(self.W_Q), heads(self.W_K), heads(self.W_V)
+        # In training the three stay apart: each has a gradient of its own.
+        if torch.is_grad_enabled() or self._joined is None or not self._joined.stands(self):
+            return heads(_product(x, self.W_Q)), heads(_product(x, self.W_K)), heads(_product(x, self.W_V))
+        # (b, h + g + g, n, d_k): the query heads, then the keys, then the values
+        counts = [width // self.cfg.head_dim for width in self._joined.widths]
+        q, k, v = heads(self._joined.product(x)).split_with_sizes(counts, 1)
+        return q, k, v
+
+    def _join(self) -> None:
+        if self._joined is None or not self._joined.stands(self):
+            self._joined = join({"W_Q": self.W_Q, "W_K": self.W_K, "W_V": self.W_V})
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        """What ``.to`` and its kin are made of: each matrix comes out with memory of its own, so join them again."""
+        super()._apply(fn, recurse)
+        self._join()
+        return self
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """The end of deepcopy and of unpickling: there too each matrix comes out with memory of its own."""
+        super().__setstate__(state)
+        self._join()
 
     def _rotate(self, vectors: Tensor) -> Tensor:
         if self.cfg.rotary_base is None:
@@ -105,8 +139,8 @@ class GroupedQueryAttention(nn.Module):
 
     def _visible(self, x: Tensor, keep: Tensor | None) -> Tensor:
         """The mask of this pass: (n, n) from the rule, narrowed to (b, n, n) by the padding."""
-        positions = torch.arange(x.shape[1], device=x.device)
-        visible = self.cfg.mask.visible(positions, positions).expand(x.shape[0], -1, -1)
+        # A trace hands its mask out, so every pass gets a copy of its own.
+        visible = _rule(self.cfg.mask, x.shape[1], x.device).clone().expand(x.shape[0], -1, -1)
         return visible if keep is None else visible & keep[:, None, :]
 
     def _attend(self, q: Tensor, k: Tensor, v: Tensor, keep: Tensor | None) -> Tensor:
@@ -119,6 +153,13 @@ class GroupedQueryAttention(nn.Module):
         visible = self._visible(q[:, 0], keep)[:, None]
         z = scaled_dot_product_attention(q, k, v, attn_mask=visible, scale=self.cfg.scale, enable_gqa=shares)
         return z if keep is None else z.masked_fill(~visible.any(-1, keepdim=True), 0.0)
+
+
+@lru_cache(maxsize=8)
+def _rule(mask: Mask, n: int, device: torch.device) -> Tensor:
+    """The (n, n) cells that a mask shows: the same for every pass over n tokens, so made once. Read, never written."""
+    positions = torch.arange(n, device=device)
+    return mask.visible(positions, positions)
 
 
 def rotate(vectors: Float[Tensor, "b heads n d_k"], positions: Tensor, base: float) -> Float[Tensor, "b heads n d_k"]:
@@ -159,14 +200,17 @@ def _masked_softmax(scores: Tensor, visible: Tensor) -> Tensor:
     """
     n, dtype = scores.shape[-1], torch.promote_types(scores.dtype, torch.float32)
     # (b, n, n) -> (b, 1, n, n)
-    visible = visible[:, None]
+    visible = visible.unsqueeze(1)
     if n <= QUERIES_AT_ONCE:
-        return torch.where(visible, scores, -torch.inf).softmax(-1, dtype=dtype)
+        masked = torch.where(visible, scores, HIDDEN)
+        if n in SLOW_ROWS:
+            return masked.mT.contiguous().softmax(-2, dtype=dtype).mT
+        return masked.softmax(-1, dtype=dtype)
     pattern = scores.new_empty(scores.shape, dtype=dtype)
     for start in range(0, n, QUERIES_AT_ONCE):
         rows = slice(start, start + QUERIES_AT_ONCE)
         keys = _seen_keys(visible[..., rows, :])
-        masked = torch.where(visible[..., rows, keys], scores[..., rows, keys], -torch.inf)
+        masked = torch.where(visible[..., rows, keys], scores[..., rows, keys], HIDDEN)
         torch.softmax(masked, -1, dtype, out=pattern[..., rows, keys])
         pattern[..., rows, : keys.start] = 0.0
         pattern[..., rows, keys.stop :] = 0.0
@@ -184,7 +228,8 @@ def _weighted_values(pattern: Tensor, v: Tensor) -> Tensor:
     b, h, n, _ = pattern.shape
     g, d_k = v.shape[1], v.shape[-1]
     # (b, h, n, n) -> (b g, h/g n, n)
-    folded = pattern.to(v.dtype).reshape(b * g, h // g * n, n)
+    rounded = pattern if pattern.dtype is v.dtype else pattern.to(v.dtype)
+    folded = rounded.reshape(b * g, h // g * n, n)
     return torch.bmm(folded, v.reshape(b * g, n, d_k)).view(b, h, n, d_k)
 
 

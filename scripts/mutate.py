@@ -18,7 +18,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 COPIED = ("mha_core", "tests", "pyproject.toml")
-ATTENTION, TRACE = "mha_core/attention.py", "mha_core/trace.py"
+ATTENTION, TRACE, JOINED = "mha_core/attention.py", "mha_core/trace.py", "mha_core/joined.py"
 CONFIG, MASKS, TEXT = "mha_core/config.py", "mha_core/masks.py", "mha_core/text.py"
 
 
@@ -42,8 +42,8 @@ MUTATIONS = (
     Mutation(
         "values: heads share values as tile does, not repeat_interleave",
         ATTENTION,
-        "    folded = pattern.to(v.dtype).reshape(b * g, h // g * n, n)\n",
-        "    folded = pattern.to(v.dtype).unflatten(1, (h // g, g)).transpose(1, 2).reshape(b * g, h // g * n, n)\n",
+        "    folded = rounded.reshape(b * g, h // g * n, n)\n",
+        "    folded = rounded.unflatten(1, (h // g, g)).transpose(1, 2).reshape(b * g, h // g * n, n)\n",
     ),
     Mutation("kv_head_of: i mod g", CONFIG, "return head // self.heads_per_kv", "return head % self.n_kv_heads"),
     Mutation(
@@ -68,7 +68,11 @@ MUTATIONS = (
     Mutation("window: one too wide", MASKS, "distance < self.width", "distance <= self.width"),
     Mutation("window: one too narrow", MASKS, "distance < self.width", "distance < self.width - 1"),
     Mutation("window: looks ahead", MASKS, "(distance >= 0) & ", ""),
-    Mutation("softmax over queries", ATTENTION, ".softmax(-1, dtype=dtype)", ".softmax(-2, dtype=dtype)"),
+    Mutation("softmax over queries", ATTENTION, "masked.softmax(-1, dtype=dtype)", "masked.softmax(-2, dtype=dtype)"),
+    Mutation(
+        "softmax over queries in short rows", ATTENTION, ".softmax(-2, dtype=dtype).mT", ".softmax(-1, dtype=dtype).mT"
+    ),
+    Mutation("short rows left turned", ATTENTION, ".softmax(-2, dtype=dtype).mT", ".softmax(-2, dtype=dtype)"),
     Mutation("softmax over queries in blocks", ATTENTION, "torch.softmax(masked, -1,", "torch.softmax(masked, -2,"),
     Mutation(
         "softmax in half precision", ATTENTION, "torch.promote_types(scores.dtype, torch.float32)", "scores.dtype"
@@ -82,13 +86,13 @@ MUTATIONS = (
     Mutation(
         "mask after the softmax",
         ATTENTION,
-        "torch.where(visible, scores, -torch.inf).softmax(-1, dtype=dtype)",
-        "torch.where(visible, scores.softmax(-1, dtype=dtype), 0.0)",
+        "return masked.softmax(-1, dtype=dtype)",
+        "return torch.where(visible, scores.softmax(-1, dtype=dtype), 0.0)",
     ),
     Mutation(
         "masked cells nearly zero",
         ATTENTION,
-        "torch.where(visible, scores, -torch.inf)",
+        "torch.where(visible, scores, HIDDEN)",
         "torch.where(visible, scores, -9.0)",
     ),
     Mutation(
@@ -134,7 +138,64 @@ MUTATIONS = (
     Mutation(
         "concat without transpose", ATTENTION, "z.transpose(1, 2).flatten(2)", "z.reshape(z.shape[0], z.shape[2], -1)"
     ),
-    Mutation("K and V swapped", ATTENTION, "heads(self.W_K), heads(self.W_V)", "heads(self.W_V), heads(self.W_K)"),
+    Mutation(
+        "K and V swapped in training",
+        ATTENTION,
+        "heads(_product(x, self.W_K)), heads(_product(x, self.W_V))",
+        "heads(_product(x, self.W_V)), heads(_product(x, self.W_K))",
+    ),
+    Mutation("joined: K and V swapped", ATTENTION, "q, k, v = heads(self._joined", "q, v, k = heads(self._joined"),
+    Mutation(
+        "joined: matrices in another order",
+        ATTENTION,
+        '"W_K": self.W_K, "W_V": self.W_V',
+        '"W_V": self.W_V, "W_K": self.W_K',
+    ),
+    Mutation(
+        "joined: whatever became of the weights",
+        ATTENTION,
+        " or not self._joined.stands(self):\n            return",
+        ":\n            return",
+    ),
+    Mutation("joined: in training too", ATTENTION, "if torch.is_grad_enabled() or self._joined", "if self._joined"),
+    Mutation(
+        "joined: never",
+        ATTENTION,
+        "if torch.is_grad_enabled() or self._joined is None",
+        "if True or self._joined is None",
+    ),
+    Mutation(
+        "joined: not again after .to", ATTENTION, "        self._join()\n        return self\n", "        return self\n"
+    ),
+    Mutation(
+        "joined: not again in a copy",
+        ATTENTION,
+        "super().__setstate__(state)\n        self._join()\n",
+        "super().__setstate__(state)\n",
+    ),
+    Mutation("joined: a new matrix is not seen", JOINED, "layer._modules[self.name] is self.matrix and ", ""),
+    Mutation("joined: a new weight is not seen", JOINED, 'now.get("weight") is self.weight', "True"),
+    Mutation("joined: a new bias is not seen", JOINED, 'now.get("bias", "elsewhere") is self.bias and ', ""),
+    Mutation(
+        "joined: a bias put elsewhere is not seen", JOINED, 'now.get("bias", "elsewhere")', 'now.get("bias", self.bias)'
+    ),
+    Mutation("joined: new memory is not seen", JOINED, " and self.weight.is_set_to(self.rows)", ""),
+    Mutation(
+        "joined: the same memory read otherwise is not seen",
+        JOINED,
+        "self.weight.is_set_to(self.rows)",
+        "self.weight.data_ptr() == self.rows.data_ptr()",
+    ),
+    Mutation("joined: only the first part is looked at", JOINED, " and all(part.stands(layer) for part in others)", ""),
+    Mutation("joined: biases dropped", JOINED, "torch.cat(biases) if biases else None", "None"),
+    Mutation("joined: of different kinds", JOINED, "if kinds or wide", "if wide"),
+    Mutation("joined: wide ones in float32 too", JOINED, "if kinds or wide or", "if kinds or"),
+    Mutation("joined: without numbers", JOINED, ' or device.type == "meta"', ""),
+    Mutation("joined: a block of its own", JOINED, "        matrix.weight.data = rows\n", ""),
+    Mutation("mask: all passes share one", ATTENTION, "x.device).clone().expand", "x.device).expand"),
+    Mutation(
+        "mask: remembered for one length", ATTENTION, "torch.arange(n, device=device)", "torch.arange(7, device=device)"
+    ),
     Mutation(
         "forward: W_O dropped",
         ATTENTION,
@@ -142,7 +203,7 @@ MUTATIONS = (
         "return _concat(_gated(z, head_gate))[..., : x.shape[-1]]",
     ),
     Mutation(
-        "trace: W_O dropped", ATTENTION, "out=_product(concat, self.W_O).cpu()", "out=concat[..., : x.shape[-1]].cpu()"
+        "trace: W_O dropped", ATTENTION, "functional.linear(concat, weight, matrix.bias)", "concat[..., : x.shape[-1]]"
     ),
     Mutation(
         "biases dropped",
@@ -200,7 +261,7 @@ MUTATIONS = (
     Mutation("head_gate ignored", ATTENTION, "return z if head_gate is None else", "return z if True else"),
     Mutation("head_gate along tokens", ATTENTION, "head_gate.to(z)[:, None, None]", "head_gate.to(z).mean()"),
     Mutation(
-        "scores are kept masked", ATTENTION, "scores=scores.cpu()", "scores=torch.where(mask[:, None], scores, -1e9)"
+        "scores are kept masked", ATTENTION, '"scores": scores,', '"scores": torch.where(mask[:, None], scores, -1e9),'
     ),
     Mutation(
         "w_o_slice: rows of nn.Linear.weight",
