@@ -4,11 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import fields
+from types import NoneType, UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 
 
 def build(kind: Any, value: Any) -> Any:
-    """A JSON value as a plain value, a tuple or a frozen dataclass; raises TypeError or ValueError where it is none."""
+    """A JSON value as a plain value, a tuple, a frozen dataclass, or None where ``kind`` allows it.
+
+    Raises TypeError or ValueError for a value that is none of that kind.
+    """
+    if get_origin(kind) is UnionType:
+        (kind,) = (one for one in get_args(kind) if one is not NoneType)
+        return None if value is None else build(kind, value)
     if kind in (int, float, str):
         _expect(type(value) is kind or (kind is float and type(value) is int), kind, value)
         return kind(value)
