@@ -57,8 +57,8 @@ class HeadEvidence:
     one is the token itself. first_token: on the start token (a sink, Xiao et al. 2023). same_token: on an earlier token
     that is the same word. prefix: on what followed the same word last time, in a list said twice (Olsson et al. 2022);
     best_prefix: on the place ``best_shift`` (1 to 6) behind it that gets most. rare, common: weight on a rare noun,
-    and on a common one in its place. entropy: bits, mean over the words of sentences. without: what the model scores with
-    this head switched off. importance: |d loss / d gate|, mean over sentences (Michel et al. 2019).
+    and on a common one in its place. entropy: bits, mean over the words of sentences. without: what the model scores
+    with this head switched off. importance: |d loss / d gate|, mean over sentences (Michel et al. 2019).
     """
 
     layer: int
