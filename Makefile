@@ -6,7 +6,7 @@ PORT ?= 8501
 HOST ?= localhost
 WORKERS ?= 2
 
-.PHONY: setup setup-dev run test test-all check format bench mutants train train-grid screenshots clean
+.PHONY: setup setup-dev run test test-all check format bench mutants train train-grid evidence screenshots clean
 
 setup: $(VENV)/run.stamp
 setup-dev: $(VENV)/dev.stamp
@@ -62,6 +62,10 @@ train: setup
 # Train every setting of the knobs that has no weights yet; can be stopped and started again (hours on two cores).
 train-grid: setup
 	$(BIN)/python -m mha_core.training.grid
+
+# Measure every head of the shipped models that has no evidence yet (seconds to half a minute each).
+evidence: setup
+	$(BIN)/python -m mha_core.analysis.evidence
 
 screenshots: setup-dev
 	$(BIN)/python -m scripts.find_chromium

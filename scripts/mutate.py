@@ -19,6 +19,8 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 COPIED = ("mha_core", "tests", "pyproject.toml")
 ATTENTION, TRACE, JOINED = "mha_core/attention.py", "mha_core/trace.py", "mha_core/joined.py"
+ROLES, EVIDENCE = "mha_core/analysis/roles.py", "mha_core/analysis/evidence.py"
+MEASURES = "mha_core/analysis/measures.py"
 CONFIG, MASKS, TEXT = "mha_core/config.py", "mha_core/masks.py", "mha_core/text.py"
 
 
@@ -259,7 +261,7 @@ MUTATIONS = (
         "z.masked_fill(~visible.any(-1, keepdim=True), 1.0)",
     ),
     Mutation("head_gate ignored", ATTENTION, "return z if head_gate is None else", "return z if True else"),
-    Mutation("head_gate along tokens", ATTENTION, "head_gate.to(z)[:, None, None]", "head_gate.to(z).mean()"),
+    Mutation("head_gate along tokens", ATTENTION, "head_gate.to(z)[..., None, None]", "head_gate.to(z).mean()"),
     Mutation(
         "scores are kept masked", ATTENTION, '"scores": scores,', '"scores": torch.where(mask[:, None], scores, -1e9),'
     ),
@@ -322,6 +324,23 @@ MUTATIONS = (
         "if len(spans) > max_tokens + 1:",
     ),
     Mutation("text: typed <s> is the start token", TEXT, " and row >= len(SPECIAL)", ""),
+    Mutation("importance: the size of the mean", MEASURES, ".abs().sum(1)", ".sum(1).abs()"),
+    Mutation(
+        "importance: loss summed over a sentence", MEASURES, ".sum(-1) / (rows[:, 1:] != PAD_ROW).sum(-1)", ".sum(-1)"
+    ),
+    Mutation("without: the head is the only one left", MEASURES, "torch.ones(model.cfg", "1 - torch.ones(model.cfg"),
+    Mutation("dwellings: halves swapped", MEASURES, "rows.tensor_split(2)]", "rows.tensor_split(2)[::-1]]"),
+    Mutation("dwellings: rows that see few keys count", MEASURES, "rows >= LEAST_VISIBLE - 1", "rows >= 0"),
+    Mutation("same word: the row itself counts", MEASURES, ".tril(-1)", ".tril()"),
+    Mutation("luck: ties are right when swapped", MEASURES, "(a > b)", "(a >= b)"),
+    Mutation("luck: the mean head, not the best", MEASURES, "accuracy.amax(-1)", "accuracy.mean(-1)"),
+    Mutation("entropy: padding counts", MEASURES, "(rows != PAD_ROW).float()", "torch.ones(rows.shape)"),
+    Mutation("rare: the noun's own row counts", MEASURES, "key + 1 : end", "key:end"),
+    Mutation("evidence: made for other weights", EVIDENCE, "if evidence.sha256 != card.sha256:", "if False:"),
+    Mutation("evidence: the gates' own sentences", EVIDENCE, "asked.name(name))", "name)"),
+    Mutation("evidence: rare and common swapped", EVIDENCE, "[pair.rare for", "[pair.common for"),
+    Mutation("roles: one good half is enough", ROLES, "found.worse_half > LEAST_HALF", "found.first > LEAST_HALF"),
+    Mutation("roles: one of two conditions is enough", ROLES, "mass >= LEAST_MASS and", "mass >= LEAST_MASS or"),
     Mutation("config: g need not divide h", CONFIG, "if cfg.n_heads % cfg.n_kv_heads:", "if False:"),
     Mutation(
         "config: True is a number",

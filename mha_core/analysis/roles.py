@@ -28,6 +28,7 @@ LEAST_RARE_RATIO = 2.0
 class Dwelling:
     """Mean weight a head puts on one kind of place, in the earlier and the later half of the rows that have one.
 
+    Only rows that see ten keys or more count: in shorter ones an even gaze is too near to any look.
     even_first, even_second: what a head puts there that spreads its weight evenly over everything it may see.
     """
 
@@ -56,8 +57,8 @@ class HeadEvidence:
     one is the token itself. first_token: on the start token (a sink, Xiao et al. 2023). same_token: on an earlier token
     that is the same word. prefix: on what followed the same word last time, in a list said twice (Olsson et al. 2022);
     best_prefix: on the place ``best_shift`` (1 to 6) behind it that gets most. rare, common: weight on a rare noun,
-    and on a common one in its place. entropy: bits, mean over rows. without: what the model scores with this head
-    switched off. importance: |d loss / d gate|, mean over sentences (Michel et al. 2019).
+    and on a common one in its place. entropy: bits, mean over the words of sentences. without: what the model scores
+    with this head switched off. importance: |d loss / d gate|, mean over sentences (Michel et al. 2019).
     """
 
     layer: int

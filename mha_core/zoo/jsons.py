@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import fields
+from functools import cache
 from types import NoneType, UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 
@@ -25,10 +26,17 @@ def build(kind: Any, value: Any) -> Any:
         inner = inner[:1] * len(value) if inner[-1] is Ellipsis else inner
         return tuple(build(one, item) for one, item in zip(inner, value, strict=True))
     _expect(isinstance(value, dict), kind, value)
-    if absent := [field.name for field in fields(kind) if field.name not in value]:
+    kinds = _kinds(kind)
+    if absent := [name for name in kinds if name not in value]:
         raise ValueError(f"{kind.__name__} lacks {', '.join(absent)}")
-    kinds = get_type_hints(kind)
-    return kind(**{field.name: build(kinds[field.name], value[field.name]) for field in fields(kind)})
+    return kind(**{name: build(inner, value[name]) for name, inner in kinds.items()})
+
+
+@cache
+def _kinds(kind: type) -> dict[str, Any]:
+    """The fields of a dataclass and what they hold; kept, for a file of many heads asks the same again and again."""
+    hints = get_type_hints(kind)
+    return {field.name: hints[field.name] for field in fields(kind)}
 
 
 def rounded(value: Any, shorten: Callable[[float], float]) -> Any:

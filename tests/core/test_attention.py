@@ -257,6 +257,18 @@ def test_a_gate_of_zero_removes_exactly_that_heads_write(case, data):
         close(layer(x, keep=keep, head_gate=torch.ones_like(gate)), whole.out)
 
 
+@given(cases(), st.integers(0, 99))
+def test_gates_with_a_row_per_sentence_act_on_each_sentence_alone(case, seed):
+    layer, x, keep = case.layer(), case.x(), case.keep
+    gates = numbers(case.b, case.cfg.n_heads, seed=seed)
+    with torch.no_grad():
+        together = layer(x, keep=keep, head_gate=gates)
+        for i in range(case.b):
+            kept = None if keep is None else keep[i : i + 1]
+            close(together[i : i + 1], layer(x[i : i + 1], keep=kept, head_gate=gates[i]))
+    close(layer.trace(x, keep=keep, head_gate=gates).out, together)
+
+
 @given(cases(rotary=True), st.integers(1, 40))
 def test_rotary_scores_depend_only_on_the_distance(case, shift):
     base = case.cfg.rotary_base

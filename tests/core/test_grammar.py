@@ -16,6 +16,7 @@ SETS = {
     "mismatch": probes.mismatch_probes,
     "agreement": probes.agreement_probes,
     "reflexive": probes.reflexive_probes,
+    "verb": probes.verb_probes,
 }
 
 
@@ -155,6 +156,41 @@ def test_agreement_probes_ask_at_the_adverb_and_the_other_noun_misleads():
         assert probe.words[probe.asked - 1] in w.ADVERBS
         assert NOUN_OF[probe.words[probe.right - 1]][1] != NOUN_OF[probe.words[probe.wrong - 1]][1]
         assert probe.right_first == (probe.words[0] == "the")
+
+
+def test_verb_probes_go_on_to_a_verb_that_agrees_and_ask_there():
+    number = {form: many for pair in probes.VERBS for many, form in enumerate(pair)}
+    adverbs = 0
+    for probe in probes.verb_probes():
+        assert probe.asked == len(probe.words)
+        assert number[probe.words[-1]] == NOUN_OF[probe.words[probe.right - 1]][1]
+        assert NOUN_OF[probe.words[probe.right - 1]][1] != NOUN_OF[probe.words[probe.wrong - 1]][1]
+        assert probe.right_first == (probe.words[0] == "the")
+        adverbs += probe.words[-2] in w.ADVERBS
+    assert adverbs / 600 == pytest.approx(0.5, abs=0.06)
+    assert {probe.words[-1] for probe in probes.verb_probes()} == set(number)
+
+
+def test_rare_pairs_differ_in_one_noun_of_the_same_class_and_number():
+    places = Counter()
+    for pair in probes.rare_pairs():
+        at = pair.row - 1
+        (rare, many), (common, common_many) = NOUN_OF[pair.rare[at]], NOUN_OF[pair.common[at]]
+        assert (rare.rare, common.rare) == (True, False)
+        assert (rare.kind, many) == (common.kind, common_many)
+        assert (*pair.rare[:at], *pair.rare[at + 1 :]) == (*pair.common[:at], *pair.common[at + 1 :])
+        assert len(set(nouns_in(pair.common))) == len(nouns_in(pair.rare)) == 2
+        assert len(pair.rare) > pair.row, "somebody comes later to look"
+        places[nouns_in(pair.rare)[0][0].rare] += 1
+    assert places[True] == places[False] == 300
+
+
+def test_echoing_lists_say_some_words_again_any_number_of_words_later():
+    lists = probes.echoing_lists(200, length=16)
+    again = [(i, i - words.index(words[i])) for words in lists for i in range(16) if words[i] in words[:i]]
+    assert len(again) / (15 * 200) == pytest.approx(probes.ECHO, abs=0.03)
+    assert {distance for _, distance in again} == set(range(1, 16))
+    assert {len(words) for words in lists} == {16}
 
 
 def test_a_balanced_set_comes_in_fours():
