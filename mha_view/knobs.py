@@ -91,17 +91,10 @@ def widths() -> list[int]:
     return sorted({card.recipe.d_model for card in cards()})
 
 
-def changes(few: zoo.Card, many: zoo.Card) -> tuple[list[str], list[str]]:
-    """What changes from one setting to another, and what stays, each as "words: before to after"."""
-    changed, same = [], []
-    for figure in FIGURES:
-        before, after = of_card(few, figure), of_card(many, figure)
-        told = f"{figure.words}: {before:.2f} to {after:.2f}"
-        if abs(after - before) >= CHANGED:
-            changed.append(told)
-        elif abs(after - before) <= SAME:
-            same.append(told)
-    return changed, same
+def verdict(few: float, many: float) -> str:
+    """Whether a figure changes from one setting to another, stays, or does something in between."""
+    difference = abs(many - few)
+    return "changes" if difference >= CHANGED else "stays" if difference <= SAME else "moves a little"
 
 
 def redundancy(card: zoo.Card) -> int:

@@ -30,10 +30,9 @@ def recipe(run: Run, **place: Any) -> dict[str, Any]:
 
 def weights_recipe(name: str, sha256: str, **place: Any) -> dict[str, Any]:
     """Which weights a stored figure was measured on, what is shown, and the versions that show it."""
-    return {
-        "format": VERSION,
-        "weights": {"name": name, "sha256": sha256},
-        "shown": place,
-        "torch": TORCH_VERSION,
-        "streamlit": STREAMLIT_VERSION,
-    }
+    return {**app_recipe(**place), "weights": {"name": name, "sha256": sha256}}
+
+
+def app_recipe(**place: Any) -> dict[str, Any]:
+    """What is shown, and the versions that show it."""
+    return {"format": VERSION, "shown": place, "torch": TORCH_VERSION, "streamlit": STREAMLIT_VERSION}

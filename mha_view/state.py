@@ -36,7 +36,7 @@ MODEL_CACHE_BYTES = 512 * 2**20
 RUN_CACHE_BYTES = 256 * 2**20
 MAX_RUN_BYTES = 640 * 2**20
 
-PICKS = ("layer", "head", "row", "key", "view", "first", "other", "pin", "x", "y")
+PICKS = ("layer", "head", "row", "key", "view", "first", "other", "pin", "x", "y", "figure")
 STREAMLIT_PARAMS = ("embed", "embed_options")
 # A pick belongs to what it was picked in: another sentence has other rows, other sizes have other heads.
 FORGOTTEN_WITH_SENTENCE = ("row", "key")

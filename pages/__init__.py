@@ -32,6 +32,13 @@ PAGES = (
         "names that heads earned by a rule, all measures, why one sentence proves nothing",
     ),
     PageSpec(
+        "knobs",
+        "knobs",
+        "Knobs",
+        "What do d_model, h and g decide?",
+        "loss, tasks and best heads of all trained settings against h and g, with the spread of seeds",
+    ),
+    PageSpec(
         "model",
         "model",
         "Model card",

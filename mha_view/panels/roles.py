@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import streamlit as st
 
+from mha_core.analysis.measures import LEAST_VISIBLE
 from mha_core.analysis.roles import (
     LEAST_HALF,
     LEAST_MASS,
@@ -41,7 +42,8 @@ RULE = (
     f"than {LEAST_HALF} of each half of a balanced set, more often than the best of all heads reaches by luck, and "
     f"with more than {LEAST_MASS_RATIO:g} times the weight of the wrong noun. Names that dwell on one place: on "
     f"average a weight of at least {LEAST_MASS} there, and {LEAST_OVER_EVEN:g} times an even gaze, in the earlier and "
-    f"the later rows. Rare word: {LEAST_RARE_RATIO:g} times the weight of a common word in its place."
+    f"the later rows, counting rows that see at least {LEAST_VISIBLE} tokens. Rare word: {LEAST_RARE_RATIO:g} times "
+    "the weight of a common word in its place."
 )
 
 

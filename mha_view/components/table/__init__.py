@@ -25,6 +25,8 @@ def table(
         data={
             "head": list(head),
             "rows": [list(row) for row in rows],
+            # JSON does not tell 1.0 from 1: the browser is told which columns hold fractions.
+            "fractions": [any(isinstance(row[i], float) for row in rows) for i in range(len(head))],
             "caption": caption,
             "file": file,
             "recipe": dict(recipe),

@@ -2,9 +2,8 @@
 
 export default function ({ data, parentElement }) {
   if (upToDate(parentElement, data)) return;
-  const column = (i) => data.rows.map((row) => row[i]).filter((value) => typeof value === "number");
-  const whole = data.head.map((_, i) => column(i).every(Number.isInteger)), numeric = data.head.map((_, i) => column(i).length > 0);
-  const cell = (value, i) => (typeof value === "number" ? el("td", { className: "num" }, whole[i] ? String(value) : digits(value)) : el("td", { className: numeric[i] ? "num" : "" }, value));
+  const numeric = data.head.map((_, i) => data.rows.some((row) => typeof row[i] === "number"));
+  const cell = (value, i) => (typeof value === "number" ? el("td", { className: "num" }, data.fractions[i] ? value.toFixed(3) : String(value)) : el("td", { className: numeric[i] ? "num" : "" }, value));
   rebuild(parentElement, (root) => root.append(
     el("div", { className: "scroll", tabIndex: 0, role: "region", "aria-label": data.caption }, el("table", {},
       el("thead", {}, el("tr", {}, data.head.map((name, i) => el("th", { scope: "col", className: numeric[i] ? "num" : "" }, name)))),
