@@ -177,6 +177,7 @@ class Role:
     holds: Callable[[HeadEvidence, Luck], bool]
     score: Callable[[HeadEvidence], float]
     control: Callable[[HeadEvidence, Luck], float]
+    detail: Callable[[HeadEvidence], str]
 
 
 @dataclass(frozen=True)
@@ -205,7 +206,12 @@ def _chooses(name: str, letter: str, about: str, figure: str) -> Role:
     def control(_: HeadEvidence, luck: Luck) -> float:
         return getattr(luck, figure)
 
-    return Role(name, letter, about, holds, lambda head: nouns(head).worse_half, control)
+    def detail(head: HeadEvidence) -> str:
+        found = nouns(head)
+        right, wrong = (found.mass_first + found.mass_second) / 2, (found.wrong_first + found.wrong_second) / 2
+        return f"right {found.first:.2f} first, {found.second:.2f} second; weight {right:.2f}, on the other {wrong:.2f}"
+
+    return Role(name, letter, about, holds, lambda head: nouns(head).worse_half, control, detail)
 
 
 def _dwells(name: str, letter: str, about: str, place: Callable[[HeadEvidence], Dwelling]) -> Role:
@@ -214,7 +220,10 @@ def _dwells(name: str, letter: str, about: str, place: Callable[[HeadEvidence], 
         halves = ((found.first, found.even_first), (found.second, found.even_second))
         return all(mass >= LEAST_MASS and mass >= LEAST_OVER_EVEN * even for mass, even in halves)
 
-    return Role(name, letter, about, holds, lambda head: place(head).mass, lambda head, _: place(head).even)
+    def detail(head: HeadEvidence) -> str:
+        return f"earlier rows {place(head).first:.2f}, later {place(head).second:.2f}"
+
+    return Role(name, letter, about, holds, lambda head: place(head).mass, lambda head, _: place(head).even, detail)
 
 
 def _offset(shift: int) -> Callable[[HeadEvidence], Dwelling]:
@@ -239,6 +248,7 @@ ROLES = (
         lambda head, _: head.rare_ratio >= LEAST_RARE_RATIO,
         lambda head: head.rare_ratio,
         lambda *_: 1.0,
+        lambda head: f"weight {head.rare:.3f} on the rare noun, {head.common:.3f} on the common one",
     ),
 )
 

@@ -80,6 +80,7 @@ def _row(label: Label, showing: Showing | None) -> dict[str, Any]:
         "head": label.head.head,
         "role": label.role.name,
         "score": label.score,
+        "detail": label.role.detail(label.head),
         "control": label.control,
         "runnerUp": None if runner_up is None else runner_up.name,
         "runnerUpScore": label.runner_up_score,

@@ -99,7 +99,7 @@ function table(data, open) {
   if (!data.rows.length) return el("p", {}, "No head of this model earned a name.");
   const head = ["head", "name", "score", "control", "runner-up", "shows it best", "fails here"].map((name) => el("th", { scope: "col" }, name));
   const body = data.rows.map((row, i) => el("tr", {},
-    el("th", { scope: "row" }, `L${row.layer}H${row.head}`), el("td", {}, row.role), el("td", { className: "num" }, digits(row.score)),
+    el("th", { scope: "row" }, `L${row.layer}H${row.head}`), el("td", {}, row.role), el("td", { className: "score" }, digits(row.score), el("span", { className: "looks" }, row.detail)),
     el("td", { className: "num" }, digits(row.control)), el("td", { className: "num" }, row.runnerUp ? `${row.runnerUp} ${digits(row.runnerUpScore)}` : "none"),
     textCell(row, "best", i, open), textCell(row, "counter", i, open)));
   return el("div", { className: "labels" }, el("table", {}, el("thead", {}, el("tr", {}, head)), el("tbody", {}, body)));
@@ -107,8 +107,8 @@ function table(data, open) {
 
 function csvRows(data) {
   const text = (shown) => (shown ? shown.words.join(" ") : "");
-  return [["layer", "head", "name", "score", "control", "runner-up", "its score", "shows it best", "fails here"],
-    ...data.rows.map((r) => [r.layer, r.head, r.role, r.score, r.control, r.runnerUp || "", r.runnerUpScore, text(r.best), text(r.counter)])];
+  return [["layer", "head", "name", "score", "detail", "control", "runner-up", "its score", "shows it best", "fails here"],
+    ...data.rows.map((r) => [r.layer, r.head, r.role, r.score, r.detail, r.control, r.runnerUp || "", r.runnerUpScore, text(r.best), text(r.counter)])];
 }
 
 function svgOf(data, plan, theme, inks) {
