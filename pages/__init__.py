@@ -25,6 +25,13 @@ PAGES = (
         "every head's map, one cell's arithmetic, lines, comparison",
     ),
     PageSpec(
+        "pruning",
+        "pruning",
+        "Pruning",
+        "How many heads can go?",
+        "switches for every head, what the model still can without them, curves of three orders",
+    ),
+    PageSpec(
         "model",
         "model",
         "Model card",

@@ -1,0 +1,61 @@
+"""Several series of numbers against one axis, as lines with markers and, where there is one, a band of spread."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from mha_view.components import declare
+
+_chart = declare("chart")
+
+
+@dataclass(frozen=True)
+class Series:
+    """One line. x, y: as many numbers each. low, high: the band around it, or nothing.
+
+    Each series has a hue, a dash and a marker of its own, so that none is known by its colour alone.
+    """
+
+    name: str
+    x: Sequence[float]
+    y: Sequence[float]
+    low: Sequence[float] = ()
+    high: Sequence[float] = ()
+
+
+def line_chart(
+    series: Sequence[Series],
+    *,
+    x_label: str,
+    y_label: str,
+    title: str,
+    caption: str,
+    recipe: Mapping[str, Any],
+    key: str,
+    file: str,
+    y_range: tuple[float, float] | None = None,
+    x_range: tuple[float, float] | None = None,
+    falling_x: bool = False,
+) -> None:
+    """Draw the series on shared axes, with legend, hover and arrow keys, table twin and exports.
+
+    y_range, x_range: what the axes must hold at least; they grow to hold all points. falling_x: from the largest x on
+    the left to the smallest on the right.
+    """
+    _chart(
+        data={
+            "series": [{name: list(v) if name != "name" else v for name, v in asdict(s).items()} for s in series],
+            "xLabel": x_label,
+            "yLabel": y_label,
+            "xRange": None if x_range is None else list(x_range),
+            "yRange": None if y_range is None else list(y_range),
+            "falling": falling_x,
+            "title": title,
+            "caption": caption,
+            "recipe": dict(recipe),
+            "file": file,
+        },
+        key=key,
+    )

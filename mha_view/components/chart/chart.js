@@ -1,0 +1,123 @@
+// Lines on shared axes. The same SVG text is shown and exported; pointing and arrow keys read off every series at one x.
+
+const DASH = ["", "7 4", "2 3", "10 3 2 3", "4 2", "12 4"], LEFT = 52, RIGHT = 14, TOP = 10, BOTTOM = 42;
+const MARK = [
+  (x, y) => `M${x - 3.5} ${y}a3.5 3.5 0 1 0 7 0a3.5 3.5 0 1 0 -7 0Z`,
+  (x, y) => `M${x - 3.2} ${y - 3.2}h6.4v6.4h-6.4Z`,
+  (x, y) => `M${x} ${y - 4.2}l4.2 7.4h-8.4Z`,
+  (x, y) => `M${x} ${y - 4.6}l4.6 4.6l-4.6 4.6l-4.6 -4.6Z`,
+  (x, y) => `M${x - 4.2} ${y - 3.2}h8.4l-4.2 7.4Z`,
+];
+
+export default function ({ data, parentElement }) {
+  const keep = memory(parentElement);
+  const draw = () => rebuild(parentElement, (root, theme, inks) => {
+    const plan = layOut(data, Math.max(260, Math.min(widthOf(parentElement), 900)), theme, inks);
+    const chart = el("div", { className: "chart", tabIndex: 0, role: "group", "aria-label": `${data.title}; arrow keys read it off`, dataset: { focus: "chart" }, style: { width: `${plan.width}px` } }, node(svgOf(data, plan)));
+    const say = el("p", { className: "say", "aria-live": "polite" });
+    root.append(el("h3", {}, data.title), chart, say, legend(data, plan), el("p", { className: "caption" }, data.caption),
+      tools(data.file, { svg: () => svgOf(data, plan, true), rows: () => table(data), recipe: data.recipe }, keep.open, (open) => { keep.open = open; }));
+    wire(chart, say, data, plan, keep);
+  });
+  if (!upToDate(parentElement, data)) draw();
+  return onWidth(parentElement, draw);
+}
+
+// SVG text as an element: it is parsed as XML, and all text in it was escaped.
+const node = (svg) => document.importNode(new DOMParser().parseFromString(svg, "image/svg+xml").documentElement, true);
+
+function reach(values, wanted) {
+  const all = [...values, ...(wanted || [])];
+  return all.length ? [Math.min(...all), Math.max(...all)] : [0, 1];
+}
+
+function ticks([low, high], count) {
+  const rough = (high - low) / count || 1, power = 10 ** Math.floor(Math.log10(rough));
+  const step = [1, 2, 5, 10].find((factor) => factor * power >= rough) * power, found = [];
+  for (let i = Math.ceil(low / step - 1e-9); i * step <= high + step * 1e-9; i++) found.push(+(i * step).toPrecision(12));
+  return found;
+}
+
+function layOut(data, width, theme, inks) {
+  const of = (name) => data.series.flatMap((one) => one[name]);
+  const x = reach(of("x"), data.xRange), y = reach([...of("y"), ...of("low"), ...of("high")], data.yRange);
+  const height = Math.round(Math.min(380, Math.max(220, width * 0.5))), wide = width - LEFT - RIGHT, tall = height - TOP - BOTTOM;
+  const across = (value) => { const t = (value - x[0]) / (x[1] - x[0] || 1); return +(LEFT + wide * (data.falling ? 1 - t : t)).toFixed(2); };
+  const down = (value) => +(TOP + tall * (1 - (value - y[0]) / (y[1] - y[0] || 1))).toFixed(2);
+  return { width, height, wide, tall, x, y, across, down, inks, hue: (i) => hueOf(i, theme) };
+}
+
+function svgOf(data, plan, whole = false) {
+  const { inks, across, down } = plan, parts = [], bottom = plan.height - BOTTOM;
+  const line = (x1, y1, x2, y2) => `<line x1="${x1}" y1="${y1}" x2="${x2}" y2="${y2}" stroke="${inks.line}"/>`;
+  for (const value of ticks(plan.y, 5)) parts.push(line(LEFT, down(value), plan.width - RIGHT, down(value)), svgText(LEFT - 7, down(value) + 4, String(value), { size: 11, ink: inks.muted, anchor: "end" }));
+  for (const value of ticks(plan.x, plan.width < 420 ? 5 : 10)) parts.push(line(across(value), bottom, across(value), bottom + 4), svgText(across(value), bottom + 16, String(value), { size: 11, ink: inks.muted, anchor: "middle" }));
+  parts.push(svgText(LEFT + plan.wide / 2, plan.height - 8, data.xLabel, { ink: inks.muted, anchor: "middle" }), svgText(14, TOP + plan.tall / 2, data.yLabel, { ink: inks.muted, anchor: "middle", rotate: -90 }));
+  data.series.forEach((one, i) => parts.push(band(one, plan, i)));
+  data.series.forEach((one, i) => parts.push(sample(one.x.map((x, at) => [across(x), down(one.y[at])]), i, plan)));
+  if (!whole) return svgDocument(plan.width, plan.height, inks, parts.join(""));
+  data.series.forEach((one, i) => { const y = plan.height + 14 + 18 * i; parts.push(sample([[LEFT, y - 4], [LEFT + 34, y - 4]], i, plan), svgText(LEFT + 42, y, one.name, { ink: inks.ink })); });
+  const end = plan.height + 18 * data.series.length;
+  parts.push(svgText(LEFT, end + 20, data.title, { weight: 600, ink: inks.ink }));
+  return svgDocument(plan.width, end + 34, inks, parts.join(""));
+}
+
+function band(one, { across, down, hue }, i) {
+  if (!one.low.length) return "";
+  const upper = one.x.map((x, at) => `${across(x)},${down(one.high[at])}`), lower = one.x.map((x, at) => `${across(x)},${down(one.low[at])}`).reverse();
+  return `<polygon points="${[...upper, ...lower].join(" ")}" fill="${hue(i)}" fill-opacity="0.16"/>`;
+}
+
+// A line through points with its dash, and its marker on them; every second or third where they would touch.
+function sample(points, i, { hue }) {
+  const every = points.length > 2 ? Math.max(1, Math.ceil(12 / Math.abs(points[1][0] - points[0][0]))) : 1, ink = hue(i);
+  const marks = points.filter((_, at) => at % every === 0 || at === points.length - 1).map(([x, y]) => MARK[i % MARK.length](x, y)).join("");
+  return `<polyline points="${points.map((point) => point.join(",")).join(" ")}" fill="none" stroke="${ink}" stroke-width="2" stroke-dasharray="${DASH[i % DASH.length]}"/><path d="${marks}" fill="${ink}"/>`;
+}
+
+function legend(data, plan) {
+  const item = (one, i) => el("span", { className: "item" }, node(`<svg xmlns="http://www.w3.org/2000/svg" width="36" height="12">${sample([[5, 6], [31, 6]], i, plan)}</svg>`), one.name);
+  return el("div", { className: "legend" }, data.series.map(item));
+}
+
+const rounded = (value) => (Number.isInteger(value) ? String(value) : digits(value));
+
+function sentence(data, x) {
+  const parts = data.series.flatMap((one) => {
+    const at = one.x.indexOf(x);
+    if (at < 0) return [];
+    return [`${one.name} ${rounded(one.y[at])}${one.low.length ? ` (${rounded(one.low[at])} to ${rounded(one.high[at])})` : ""}`];
+  });
+  return `${data.xLabel} ${x}: ${parts.join(" · ")}`;
+}
+
+function wire(chart, say, data, plan, keep) {
+  const stops = [...new Set(data.series.flatMap((one) => one.x))].sort((a, b) => plan.across(a) - plan.across(b));
+  if (!stops.length) return;
+  const guide = el("div", { className: "at", hidden: true, style: { top: `${TOP}px`, height: `${plan.tall}px` } });
+  chart.append(guide);
+  const show = (index) => {
+    keep.at = index;
+    guide.hidden = false;
+    guide.style.left = `${plan.across(stops[index])}px`;
+    say.textContent = sentence(data, stops[index]);
+  };
+  chart.onpointermove = (event) => {
+    const x = event.clientX - chart.getBoundingClientRect().left;
+    show(stops.reduce((best, stop, i) => (Math.abs(plan.across(stop) - x) < Math.abs(plan.across(stops[best]) - x) ? i : best), 0));
+  };
+  chart.onkeydown = (event) => {
+    const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+    if (!step) return;
+    event.preventDefault();
+    show(Math.min(stops.length - 1, Math.max(0, (keep.at ?? -step) + step)));
+  };
+  say.textContent = "Point at the chart, or use the arrow keys, to read it off.";
+}
+
+function table(data) {
+  const stops = [...new Set(data.series.flatMap((one) => one.x))].sort((a, b) => (data.falling ? b - a : a - b));
+  const names = data.series.flatMap((one) => (one.low.length ? [one.name, `${one.name}, lowest`, `${one.name}, highest`] : [one.name]));
+  const cells = (one, x) => { const at = one.x.indexOf(x), of = one.low.length ? [one.y, one.low, one.high] : [one.y]; return of.map((list) => (at < 0 ? "" : list[at])); };
+  return [[data.xLabel, ...names], ...stops.map((x) => [x, ...data.series.flatMap((one) => cells(one, x))])];
+}
