@@ -55,10 +55,10 @@ class Exam:
     """
 
     count: int
-    trial: list[Int[Tensor, "b n"]]
+    trial: list[Int[Tensor, "_ _"]]
     tasks: dict[str, list[Asked]]
-    lists: list[Int[Tensor, "b n"]]
-    held_out: list[Int[Tensor, "b n"]]
+    lists: list[Int[Tensor, "_ _"]]
+    held_out: list[Int[Tensor, "_ _"]]
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from mha_view.components import declare
@@ -46,7 +46,10 @@ def line_chart(
     """
     _chart(
         data={
-            "series": [{name: list(v) if name != "name" else v for name, v in asdict(s).items()} for s in series],
+            "series": [
+                {"name": s.name, "x": list(s.x), "y": list(s.y), "low": list(s.low), "high": list(s.high)}
+                for s in series
+            ],
             "xLabel": x_label,
             "yLabel": y_label,
             "xRange": None if x_range is None else list(x_range),
