@@ -17,10 +17,11 @@ from typing import Any
 from cachetools import LRUCache
 
 WAITING, RUNNING, DONE, STOPPED, FAILED = "waiting", "running", "done", "stopped", "failed"
-MAX_UNFINISHED = 24
+MAX_UNFINISHED = 40
 MAX_FINISHED = 256
 # A page looks after its job several times a second; who has not looked for so long has left.
 SILENT_SECONDS = 30.0
+CLOSE_SECONDS = 10.0
 
 
 class QueueFullError(Exception):
@@ -71,6 +72,7 @@ class JobQueue:
         self._unfinished: dict[Hashable, _Job] = {}
         self._finished: LRUCache[Hashable, JobView] = LRUCache(max_finished)
         self._worker: threading.Thread | None = None
+        self._closed = False
 
     def ask(
         self, key: Hashable, start: Callable[[], Iterator[Any]], *, watcher: str, urgency: int = 0, again: bool = False
@@ -112,6 +114,14 @@ class JobQueue:
             job = self._unfinished.get(key)
             return 0 if job is None else len(job.watchers.keys() - {watcher})
 
+    def close(self) -> None:
+        """Let the thread finish its step and end: a process must not end while torch computes in a thread."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+        if self._worker is not None:
+            self._worker.join(CLOSE_SECONDS)
+
     def _add(self, job: _Job) -> None:
         self._drop_unwatched()
         if len(self._unfinished) >= self._max_unfinished:
@@ -150,8 +160,10 @@ class JobQueue:
         while True:
             with self._changed:
                 self._drop_unwatched()
-                while not self._unfinished:
+                while not self._unfinished and not self._closed:
                     self._changed.wait()
+                if self._closed:
+                    return
                 job = self._in_order()[0]
                 job.state = RUNNING
             self._step(job)

@@ -7,6 +7,7 @@ choice. The mirror is written by the link component with ``history.replaceState`
 
 from __future__ import annotations
 
+import atexit
 import secrets
 import threading
 from collections.abc import Collection, Iterable, Mapping
@@ -20,7 +21,7 @@ from cachetools import LRUCache, cached
 from mha_core.analysis.pruning import Head
 from mha_core.text import word_spans
 from mha_view import pruned, results
-from mha_view.jobs import STOPPED, JobQueue, JobView, QueueFullError
+from mha_view.jobs import STOPPED, WAITING, JobQueue, JobView, QueueFullError
 from mha_view.settings import (
     CHOICES,
     DEFAULTS,
@@ -48,6 +49,7 @@ FORGOTTEN_WITH_SENTENCE = ("row", "key")
 FORGOTTEN_WITH_SIZES = ("layer", "head", "other", "off")
 # The one queue of long work that all visitors share; a first look comes before a second one, and that before a curve.
 JOBS = JobQueue()
+atexit.register(JOBS.close)
 FIRST_LOOK, SECOND_LOOK, CURVE = range(3)
 
 
@@ -279,10 +281,13 @@ def _shared_pruned_run(settings: Settings, off: tuple[Head, ...]) -> results.Run
 def looks(settings: Settings, off: tuple[Head, ...]) -> tuple[JobView, JobView]:
     """The first and the second look at the figures with these heads off, begun if nobody has yet.
 
-    Raises QueueFullError when the queue takes no more.
+    Raises QueueFullError when the queue does not even take the first; the second waits outside until there is room.
     """
     first = _look(settings, off, pruned.quick_count(settings), FIRST_LOOK)
-    return first, _look(settings, off, pruned.full_count(settings), SECOND_LOOK)
+    try:
+        return first, _look(settings, off, pruned.full_count(settings), SECOND_LOOK)
+    except QueueFullError:
+        return first, JobView(WAITING, None)
 
 
 def leave_other_looks(settings: Settings, wanted: Iterable[tuple[Head, ...]]) -> None:

@@ -78,6 +78,11 @@ class Curve:
     seed: int
     points: tuple[CurvePoint, ...]
 
+    @property
+    def taken(self) -> tuple[Head, ...]:
+        """The heads that were switched off, first one first."""
+        return tuple(point.off for point in self.points if point.off is not None)
+
 
 @dataclass(frozen=True)
 class Progress:

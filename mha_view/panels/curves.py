@@ -49,7 +49,7 @@ def curve_bar(settings: Settings) -> tuple[str, str]:
 
     control_bar(
         [
-            Control("choice", "order", "Which head goes next", order, worded(ORDER_WORDS)),
+            Control("choice", "order", "Which head goes next", order, worded(ORDER_WORDS), note=ORDER_ABOUT[order]),
             Control("choice", "figure", "Show", figure, worded(FIGURE_WORDS)),
         ],
         actions=_action(settings, order),
@@ -102,13 +102,13 @@ def _chart(
     run: Run, series: Sequence[Series], orders: list[str], title: str, y_label: str, y_range: tuple[float, float] | None
 ) -> None:
     counts = {order: pruned.curve_count(run.settings, order) for order in orders}
-    told = [f"{ORDER_ABOUT[order]} {count} sentences for each figure." for order, count in counts.items()]
     line_chart(
         series,
         x_label="heads kept",
         y_label=y_label,
         title=title,
-        caption=" ".join(told) + " Heads are chosen by other sentences than those that measure the loss.",
+        caption=f"Sentences for each figure: {_listed(counts)}. Heads are chosen by other sentences than those that "
+        "measure the loss, and nothing is trained anew.",
         recipe=recipe(run, figure="pruning", sentences=counts),
         key="curve",
         file="headroom-pruning",
@@ -116,6 +116,10 @@ def _chart(
         y_range=y_range,
         falling_x=True,
     )
+
+
+def _listed(counts: dict[str, int]) -> str:
+    return ", ".join(f"{order} {count}" for order, count in counts.items())
 
 
 def _series(found: Sequence[Curve], figure: str, name: str) -> Series:
@@ -134,7 +138,7 @@ def _series(found: Sequence[Curve], figure: str, name: str) -> Series:
 def _notes(settings: Settings, order: str, view: JobView | None) -> list[Note]:
     """How the measurement stands, and what the curve says."""
     if view is None:
-        return [_invitation(settings, order)]
+        return _refusal(settings, order)
     progress = view.latest
     reached = f"{progress.done:,} of {progress.of:,} passes" if isinstance(progress, Progress) else "not begun"
     waiting = f"; {view.before} come first" if view.before else ""
@@ -148,15 +152,12 @@ def _notes(settings: Settings, order: str, view: JobView | None) -> list[Note]:
     return [*found, *_verdict(_points(view), done=view.state == DONE)]
 
 
-def _invitation(settings: Settings, order: str) -> Note:
-    count = pruned.curve_count(settings, order)
-    if count == 0:
-        return Note(
-            f"The {order} curve would take too long for a model of this size with {settings.n_heads} heads a layer; "
-            "choose another order, a smaller d_model or fewer heads.",
-            title="Not offered.",
-        )
-    return Note(f"{ORDER_ABOUT[order]} It is measured once, on {count} sentences for each figure, in the background.")
+def _refusal(settings: Settings, order: str) -> list[Note]:
+    if pruned.curve_count(settings, order) > 0:
+        return []
+    size = f"d_model {settings.d_model} with {settings.n_heads} heads a layer"
+    text = f"The {order} curve would take too long for {size}; choose another order, or a smaller model."
+    return [Note(text, title="Not offered.")]
 
 
 def _verdict(found: Sequence[Curve], *, done: bool) -> list[Note]:

@@ -77,32 +77,38 @@ def prediction(run: Run, without: Run, off: tuple[Head, ...]) -> None:
 
 def figures(settings: Settings, off: tuple[Head, ...]) -> None:
     """Loss and tasks beside those with all heads on: a first look soon, a second on more sentences after it."""
-    try:
-        state.leave_other_looks(settings, {(), off})
-        views = _look(settings, off)
-    except QueueFullError as error:
-        show_notes([Note(str(error), kind="problem")], key="queue_full")
-        return
-    unfinished = any(view.unfinished for view in views)
-    st.fragment(partial(_figures, settings, off, polling=unfinished), run_every=POLL_SECONDS if unfinished else None)()
+    state.leave_other_looks(settings, {(), off})
+    polling = _pending(_look(settings, off))
+    draw = partial(_figures, settings, off, polling=polling)
+    st.fragment(draw, run_every=POLL_SECONDS if polling else None)()
 
 
 def _figures(settings: Settings, off: tuple[Head, ...], *, polling: bool) -> None:
     views = _look(settings, off)
-    if polling and not any(view.unfinished for view in views):
+    if polling and not _pending(views):
         st.rerun()
+    if isinstance(views, str):
+        show_notes([Note(views, kind="problem")], key="queue_full")
+        return
     base_first, base_second, first, second = views
     more = base_second.state == second.state == DONE
     base, now = (base_second, second) if more else (base_first, first)
     count = pruned.full_count(settings) if more else pruned.quick_count(settings)
-    facts_strip(
-        [_fact(name, base, now, off) for name in FIGURES], key="figures", caption=_figures_words(views, count, more)
-    )
+    words = _figures_words(views, count, more)
+    facts_strip([_fact(name, base, now, off) for name in FIGURES], key="figures", caption=words)
 
 
-def _look(settings: Settings, off: tuple[Head, ...]) -> tuple[JobView, JobView, JobView, JobView]:
-    base = state.looks(settings, ())
-    return (*base, *(state.looks(settings, off) if off else base))
+def _look(settings: Settings, off: tuple[Head, ...]) -> tuple[JobView, JobView, JobView, JobView] | str:
+    """Both looks with all heads on, and with these off; or why the queue takes no more."""
+    try:
+        base = state.looks(settings, ())
+        return (*base, *(state.looks(settings, off) if off else base))
+    except QueueFullError as error:
+        return str(error)
+
+
+def _pending(views: Sequence[JobView] | str) -> bool:
+    return isinstance(views, str) or any(view.unfinished for view in views)
 
 
 def _fact(name: str, base: JobView, now: JobView, off: tuple[Head, ...]) -> tuple[str, str, str]:

@@ -114,22 +114,22 @@ def test_a_curve_begins_with_the_model_and_ends_without_attention(model, exam, o
         assert [point.kept for point in curve.points] == list(range(len(HEADS), -1, -1))
         assert curve.points[0].off is None
         assert curve.points[0].scores == whole
-        assert sorted(point.off for point in curve.points[1:]) == HEADS
+        assert sorted(curve.taken) == HEADS
         assert curve.points[-1].scores.validation_loss == pytest.approx(none.validation_loss, rel=1e-5)
 
 
 @pytest.mark.parametrize("order", pruning.ORDERS)
 def test_every_point_has_all_heads_off_that_went_before(model, exam, order):
     *_, last = pruning.prune(model, exam, order)
-    points = last.curves[-1].points
+    curve = last.curves[-1]
     for k in (3, 8):
-        off = [point.off for point in points[1 : k + 1]]
-        assert points[k].scores == pruning.measure(model, exam, off)
+        assert curve.points[k].off == curve.taken[k - 1]
+        assert curve.points[k].scores == pruning.measure(model, exam, curve.taken[:k])
 
 
 def test_greedy_takes_the_best_of_all_single_removals_at_every_step(model, exam):
     *_, last = pruning.prune(model, exam, "greedy")
-    taken = [point.off for point in last.curves[0].points[1:]]
+    taken = last.curves[0].taken
     trial = sentences(COUNT, "heads to switch off")
     for step in range(4):
         off, left = taken[:step], [head for head in HEADS if head not in taken[:step]]
@@ -166,14 +166,14 @@ def test_importance_is_the_mean_size_of_a_finite_difference():
 def test_importance_order_removes_the_least_important_first(model, exam):
     found = pruning.importance(model, exam.trial)
     *_, last = pruning.prune(model, exam, "importance")
-    sizes = [found[point.off].item() for point in last.curves[0].points[1:]]
+    sizes = [found[head].item() for head in last.curves[0].taken]
     assert sizes == sorted(sizes)
 
 
 def test_random_orders_differ_from_each_other_and_repeat_from_their_seed(model, exam):
     def orders():
         *_, last = pruning.prune(model, exam, "random")
-        return [tuple(point.off for point in curve.points[1:]) for curve in last.curves]
+        return [curve.taken for curve in last.curves]
 
     first = orders()
     assert len(set(first)) == len(pruning.RANDOM_SEEDS)
