@@ -13,7 +13,7 @@ from mha_view.components.chart import Series, line_chart
 from mha_view.components.controls import Control, control_bar, worded
 from mha_view.components.notes import Note, show_notes
 from mha_view.jobs import DONE, JobView
-from mha_view.panels.pruning import FIGURES, POLL_SECONDS
+from mha_view.panels.pruning import FIGURES, polled
 from mha_view.recipe import recipe
 from mha_view.results import Run
 from mha_view.settings import Settings
@@ -25,6 +25,7 @@ ORDER_ABOUT = {
     "random": f"Random: the mean of {len(RANDOM_SEEDS)} orders; the band goes from the lowest to the highest.",
 }
 FIGURE_WORDS = {"loss": "loss", "tasks": "tasks"}
+FIGURE_ABOUT = {"loss": "All orders that were measured.", "tasks": "Every task, in this order."}
 LOSS = "validation_loss"
 MORE_LOSS = (0.01, 0.03, 0.07)
 # The share of heads that texts on pruning say can go.
@@ -50,7 +51,7 @@ def curve_bar(settings: Settings) -> tuple[str, str]:
     control_bar(
         [
             Control("choice", "order", "Which head goes next", order, worded(ORDER_WORDS), note=ORDER_ABOUT[order]),
-            Control("choice", "figure", "Show", figure, worded(FIGURE_WORDS)),
+            Control("choice", "figure", "Show", figure, worded(FIGURE_WORDS), note=FIGURE_ABOUT[figure]),
         ],
         actions=_action(settings, order),
         key="curve_bar",
@@ -72,8 +73,7 @@ def curves(run: Run, order: str, figure: str) -> None:
     """The curve as far as it is; drawn anew several times a second while it grows, and only then."""
     view = state.curve(run.settings, order)
     polling = view is not None and view.unfinished
-    draw = partial(_curves, run, order, figure, polling=polling)
-    st.fragment(draw, run_every=POLL_SECONDS if polling else None)()
+    polled(partial(_curves, run, order, figure, polling=polling), polling)
 
 
 def _curves(run: Run, order: str, figure: str, *, polling: bool) -> None:
@@ -81,7 +81,7 @@ def _curves(run: Run, order: str, figure: str, *, polling: bool) -> None:
     view = views[order]
     if polling and not (view is not None and view.unfinished):
         st.rerun()
-    show_notes(_notes(run.settings, order, view), key="curve_notes")
+    _show_notes(run.settings, order, view)
     measured = {name: found for name, one in views.items() if (found := _points(one))}
     if figure == "loss" and measured:
         series = [_series(found, LOSS, name) for name, found in measured.items()]
@@ -89,6 +89,15 @@ def _curves(run: Run, order: str, figure: str, *, polling: bool) -> None:
     elif order in measured:
         series = [_series(measured[order], name, FIGURES[name][0]) for name in FIGURES if name != LOSS]
         _chart(run, series, [order], f"Tasks against heads kept, order: {order}", "share right", (0.0, 1.0))
+
+
+def _show_notes(settings: Settings, order: str, view: JobView | None) -> None:
+    def act() -> None:
+        taken = state.component_value("curve_notes", "act").get("take")
+        if isinstance(taken, int):
+            state.set_heads_off(_points(view)[0].taken[:taken])
+
+    show_notes(_notes(settings, order, view), key="curve_notes", on_act=act)
 
 
 def _points(view: JobView | None) -> tuple[Curve, ...]:
@@ -149,7 +158,7 @@ def _notes(settings: Settings, order: str, view: JobView | None) -> list[Note]:
         "failed": Note("The measurement failed; what was reached is shown.", title="Failed.", kind="problem"),
     }
     found = [told[view.state]] if view.state in told else []
-    return [*found, *_verdict(_points(view), done=view.state == DONE)]
+    return [*found, *_verdict(_points(view), view)]
 
 
 def _refusal(settings: Settings, order: str) -> list[Note]:
@@ -160,19 +169,26 @@ def _refusal(settings: Settings, order: str) -> list[Note]:
     return [Note(text, title="Not offered.")]
 
 
-def _verdict(found: Sequence[Curve], *, done: bool) -> list[Note]:
-    """What "60 % of the heads can go" amounts to in this curve."""
+def _verdict(found: Sequence[Curve], view: JobView) -> list[Note]:
+    """What "60% of the heads can go" amounts to in this curve, and switches to try it."""
     if not found:
         return []
-    first = found[0].points[0]
-    if pruned.random_like(first.scores.validation_loss):
-        loss, even = first.scores.validation_loss, pruned.even_loss()
-        text = f"With all heads on the loss is {loss:.2f}, no better than an even guess among all words ({even:.2f})."
-        return [Note(text, title="There is nothing to lose here.")]
-    total, so_far = first.kept, "" if done else "So far: "
-    went = [f"{_range([can_go(curve, more) for curve in found])} at +{more:.0%}" for more in MORE_LOSS]
-    text = f"{so_far}of {total} heads, this many can go while the loss stays within its limit: {', '.join(went)}."
-    return [Note(f"{text[0].upper()}{text[1:]}{_claim(found, total)}", title="What the curve says.")]
+    loss, total = found[0].points[0].scores.validation_loss, found[0].points[0].kept
+    if pruned.random_like(loss):
+        text = f"With all heads on the loss is {loss:.2f}, no better than an even guess among all words "
+        return [Note(f"{text}({pruned.even_loss():.2f}).", title="There is nothing to lose here.")]
+    gone = [[can_go(curve, more) for curve in found] for more in MORE_LOSS]
+    went = [f"{_range(counts)} at +{more:.0%}" for more, counts in zip(MORE_LOSS, gone, strict=True)]
+    start = "Of" if view.state == DONE else "So far: of"
+    text = f"{start} {total} heads, this many can go while the loss stays within its limit: {', '.join(went)}."
+    return [Note(text + _claim(found, total), title="What the curve says.", actions=_actions(found, gone, view))]
+
+
+def _actions(found: Sequence[Curve], gone: Sequence[Sequence[int]], view: JobView) -> dict[str, dict[str, int]]:
+    """Buttons that switch off what the curve took first; none while it grows, or where it is several curves."""
+    if view.unfinished or len(found) > 1:
+        return {}
+    return {f"Switch off the first {count}": {"take": count} for (count,) in gone if count > 0}
 
 
 def _claim(found: Sequence[Curve], total: int) -> str:
@@ -187,7 +203,7 @@ def _claim(found: Sequence[Curve], total: int) -> str:
         return ""
     low, high = min(rises), max(rises)
     amount = f"{low:+.1%}" if len(rises) == 1 else f"{low:+.1%} to {high:+.1%}"
-    return f" “60 % of the heads can go” would be {gone} heads: without them the loss changes by {amount}."
+    return f" “60% of the heads can go” would be {gone} heads: without them the loss changes by {amount}."
 
 
 def _range(numbers: Sequence[int]) -> str:

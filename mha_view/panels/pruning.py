@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import numpy as np
@@ -26,7 +26,7 @@ FIGURES = {
     "coreference": ("whom the pronoun means", "chance 0.5"),
     "mismatch": ("the same, pronouns differ", "chance 0.5"),
     "agreement": ("verb fits its subject", "chance 0.5"),
-    "reflexive": ("reflexive fits its subject", "chance 0.5"),
+    "reflexive": ("reflexive fits its subject", "one of four forms; an even guess 0"),
     "copy": ("copies a list said twice", f"chance about {1 / len(VOCABULARY):.3f}"),
     "validation_loss": ("loss, nats per word", f"even guess {pruned.even_loss():.2f}"),
 }
@@ -79,8 +79,15 @@ def figures(settings: Settings, off: tuple[Head, ...]) -> None:
     """Loss and tasks beside those with all heads on: a first look soon, a second on more sentences after it."""
     state.leave_other_looks(settings, {(), off})
     polling = _pending(_look(settings, off))
-    draw = partial(_figures, settings, off, polling=polling)
-    st.fragment(draw, run_every=POLL_SECONDS if polling else None)()
+    polled(partial(_figures, settings, off, polling=polling), polling)
+
+
+def polled(draw: Callable[[], None], polling: bool) -> None:
+    """Draw a part of the page, and again several times a second while it waits for something."""
+    if polling:
+        st.fragment(draw, run_every=POLL_SECONDS)()
+    else:
+        draw()
 
 
 def _figures(settings: Settings, off: tuple[Head, ...], *, polling: bool) -> None:
@@ -165,7 +172,7 @@ def _maps(run: Run, without: Run, off: tuple[Head, ...], shares: np.ndarray, fra
         row=row,
         picked=framed,
         scale=run.settings.scale,
-        title=f"Every head's map, {len(off)} heads off",
+        title=f"Every head's map with {len(off)} off",
         caption=_changed_words(shares, len(badges)),
         badges=badges | {f"{i}.{j}": "off" for i, j in off},
         recipe=recipe(run, figure="maps with heads off", off=off, row=row),
@@ -213,7 +220,7 @@ def _lead(run: Run, off: tuple[Head, ...]) -> str:
             f"All {total} heads are off. What remains is each token's own vector and the MLPs: every word is "
             "predicted from the word before it alone."
         )
-    return f"{len(off)} of {total} heads are off, {len(off) / total:.0%} of them; nothing was trained anew."
+    return f"{len(off)} of {total} heads {'is' if len(off) == 1 else 'are'} off ({len(off) / total:.0%})."
 
 
 def _next(run: Run, row: int) -> str:

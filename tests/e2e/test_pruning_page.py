@@ -111,6 +111,10 @@ def test_a_whole_curve_is_measured_once_for_all_visitors(visitor, browser):
     said = visitor.page.get_by_text(re.compile(r"of 6 heads, this many can go"))
     expect(said).to_be_visible(timeout=PATIENCE)
     expect(visitor.page.get_by_role("button", name=STOP, exact=True)).to_have_count(0, timeout=PATIENCE)
+    visitor.page.get_by_role("button", name=re.compile("Switch off the first")).last.click()
+    visitor.settle()
+    assert visitor.page.locator('.switch[aria-pressed="false"]').count() > 0
+    assert visitor.address()["off"] != ""
     other = Visitor(browser.new_context(viewport={"width": 1440, "height": 1000}).new_page(), visitor.server)
     opened(other, "d=32&h=2&g=2")
     expect(other.page.locator(".chart svg")).to_be_visible()

@@ -223,6 +223,8 @@ def test_a_finished_curve_says_how_many_heads_can_go(open_page):
     assert f"{gone[0]} at +1%, {gone[1]} at +3%, {gone[2]} at +7%." in said
     assert f"would be 4 heads: without them the loss changes by {losses[4] / losses[0] - 1:+.1%}." in said
     assert page.sent("chart")[0]["series"][0]["y"] == losses
+    (verdict,) = [n for part in page.sent("notes") for n in part["notes"] if n["title"] == "What the curve says."]
+    assert [action["value"] for action in verdict["actions"]] == [{"take": k} for k in sorted({*gone} - {0})]
 
 
 def test_random_orders_are_one_line_with_a_band(open_page):
