@@ -21,7 +21,7 @@ from mha_view.settings import N_LAYERS, Settings
 QUICK_SENTENCES, FULL_SENTENCES, CURVE_SENTENCES = 100, 600, 100
 # With fewer sentences a curve says nothing; then it is not offered.
 LEAST_CURVE_SENTENCES = 20
-QUICK_SECONDS, FULL_SECONDS, CURVE_SECONDS = 1.0, 8.0, 30.0
+QUICK_SECONDS, FULL_SECONDS, CURVE_SECONDS = 1.0, 8.0, 40.0
 # Fitted to passes over the probe sets on one busy core, d_model 32 to 128 and 8 to 16 heads.
 WORDS = 10
 SECONDS_PER_WEIGHT, SECONDS_PER_HEAD = 8e-11, 5.5e-7
@@ -55,10 +55,18 @@ def full_count(settings: Settings) -> int:
 
 
 def curve_count(settings: Settings, order: str) -> int:
-    """Sentences per figure of a curve; 0 where it would take too long with any number that says something."""
-    passes = pruning.n_passes(N_LAYERS * settings.n_heads, order)
-    count = sentences_within(model_config(settings), passes, CURVE_SECONDS, CURVE_SENTENCES)
-    return count if count >= LEAST_CURVE_SENTENCES else 0
+    """Sentences per figure of a curve; 0 where it would take too long with any number that says something.
+
+    All orders that are offered share one number: only curves over the same sentences may be compared.
+    """
+    cfg, n_heads = model_config(settings), N_LAYERS * settings.n_heads
+    counts = {
+        name: sentences_within(cfg, pruning.n_passes(n_heads, name), CURVE_SECONDS, CURVE_SENTENCES)
+        for name in pruning.ORDERS
+    }
+    if counts[order] < LEAST_CURVE_SENTENCES:
+        return 0
+    return min(count for count in counts.values() if count >= LEAST_CURVE_SENTENCES)
 
 
 def measuring(loaded: LoadedModel, off: Sequence[Head], count: int) -> Iterator[TaskScores | None]:

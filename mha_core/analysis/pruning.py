@@ -21,7 +21,7 @@ from torch.nn.functional import cross_entropy
 from mha_core.text import Vocabulary
 from mha_core.trace import ModelTrace
 from mha_core.training import probes
-from mha_core.training.grammar import sentences
+from mha_core.training.grammar import SHARES, sentences
 from mha_core.training.probes import Probe
 from mha_core.training.recipe import token_rows
 from mha_core.training.scores import TaskScores
@@ -106,11 +106,23 @@ def exam(count: int, vocabulary: Vocabulary) -> Exam:
     }
     return Exam(
         count,
-        _by_length(sentences(count, "heads to switch off"), vocabulary),
+        _by_length(mixed_sentences(count, "heads to switch off"), vocabulary),
         {name: _asked(found, vocabulary) for name, found in asked.items()},
         _by_length(probes.repeated_lists(count, length=None), vocabulary),
-        _by_length(sentences(count, "validation"), vocabulary),
+        _by_length(mixed_sentences(count, "validation"), vocabulary),
     )
+
+
+def mixed_sentences(count: int, seed: str) -> list[list[str]]:
+    """New sentences in which lists said twice have exactly their share (rounded).
+
+    A list costs twice the loss of other sentences: left to chance, their number would move the loss of a small set
+    more than any head does.
+    """
+    drawn = sentences(8 * count, seed)
+    n_lists = round(SHARES["list"] * count)
+    lists = [text for text in drawn if _said_twice(text)][:n_lists]
+    return [*lists, *[text for text in drawn if not _said_twice(text)][: count - n_lists]]
 
 
 def gates(model: Transformer, off: Sequence[Head]) -> Gates:
@@ -323,6 +335,11 @@ def _asked(found: Sequence[Probe], vocabulary: Vocabulary) -> list[Asked]:
 
 def _by_length(texts: Sequence[Sequence[str]], vocabulary: Vocabulary) -> list[Tensor]:
     return [token_rows(same, vocabulary) for same in _same_length(texts, [len(text) for text in texts])]
+
+
+def _said_twice(text: Sequence[str]) -> bool:
+    half = len(text) // 2
+    return text[:half] == text[half:]
 
 
 def _same_length(items: Sequence[T], lengths: Sequence[int]) -> list[list[T]]:

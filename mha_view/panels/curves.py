@@ -110,25 +110,21 @@ def _points(view: JobView | None) -> tuple[Curve, ...]:
 def _chart(
     run: Run, series: Sequence[Series], orders: list[str], title: str, y_label: str, y_range: tuple[float, float] | None
 ) -> None:
-    counts = {order: pruned.curve_count(run.settings, order) for order in orders}
+    count = pruned.curve_count(run.settings, orders[0])
     line_chart(
         series,
         x_label="heads kept",
         y_label=y_label,
         title=title,
-        caption=f"Sentences for each figure: {_listed(counts)}. Heads are chosen by other sentences than those that "
-        "measure the loss, and nothing is trained anew.",
-        recipe=recipe(run, figure="pruning", sentences=counts),
+        caption=f"{count} sentences for each figure. Heads are chosen by {count} others than those that measure the "
+        "loss, and nothing is trained anew.",
+        recipe=recipe(run, figure="pruning", orders=orders, sentences=count),
         key="curve",
         file="headroom-pruning",
         x_range=(0, _total(run)),
         y_range=y_range,
         falling_x=True,
     )
-
-
-def _listed(counts: dict[str, int]) -> str:
-    return ", ".join(f"{order} {count}" for order, count in counts.items())
 
 
 def _series(found: Sequence[Curve], figure: str, name: str) -> Series:

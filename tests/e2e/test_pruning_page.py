@@ -84,7 +84,9 @@ def test_figures_come_by_themselves_with_their_n(visitor):
     expect(visitor.page.get_by_text("600 sentences for each figure")).to_be_visible(timeout=PATIENCE)
     facts = [fact for fact in visitor.text(".fact") if "\nall heads on" in fact]
     assert len(facts) == 6
-    assert all(re.search(r"\n\d\.\d{3}\nall heads on \d\.\d{3}; (chance|one of four|even guess)", fact) for fact in facts), facts
+    assert all(
+        re.search(r"\n\d\.\d{3}\nall heads on \d\.\d{3}; (chance|one of four|even guess)", fact) for fact in facts
+    ), facts
 
 
 def test_a_curve_grows_can_be_stopped_and_is_read_off(visitor):

@@ -263,7 +263,7 @@ def test_a_curve_that_would_take_too_long_is_not_offered(open_page):
 def test_the_default_model_is_measured_on_the_sentences_that_were_promised(monkeypatch):
     monkeypatch.undo()
     assert (pruned.quick_count(DEFAULTS), pruned.full_count(DEFAULTS)) == (100, 600)
-    assert [pruned.curve_count(DEFAULTS, order) for order in ("greedy", "importance")] == [100, 100]
+    assert [pruned.curve_count(DEFAULTS, order) for order in pruning.ORDERS] == [100, 100, 100]
 
 
 def test_costs_are_bounded_before_anything_is_measured(monkeypatch):
@@ -278,6 +278,7 @@ def test_costs_are_bounded_before_anything_is_measured(monkeypatch):
         assert 4 <= counts[0] <= 100
         assert counts[0] <= counts[1] <= 600
         assert all(count == 0 or pruned.LEAST_CURVE_SENTENCES <= count <= 100 for count in curves)
+        assert len({*curves} - {0}) <= 1, "curves in one picture are measured on the same sentences"
 
 
 def test_a_full_queue_is_told_in_one_sentence(open_page, monkeypatch):
