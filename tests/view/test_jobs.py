@@ -185,16 +185,30 @@ def test_the_oldest_finished_results_are_forgotten():
 
 
 def test_urgent_work_goes_between_two_steps_of_a_long_one():
-    queue, long, quick = JobQueue(), Steps("one", "two"), Steps("now")
+    queue, long, quick = JobQueue(), Steps("one", "two", "three"), Steps("now")
     queue.ask("long", long, watcher="ann", urgency=2)
     long.let()
     settled(queue, "long", latest="one")
-    # The worker already waits in the second step; the quick job is next, not the third.
+    # The worker may be in the second step already; the quick job is next, and not the third.
     queue.ask("quick", quick, watcher="bob", urgency=0)
     long.let()
     quick.let()
     assert settled(queue, "quick", state=DONE).latest == "now"
-    assert settled(queue, "long", state=DONE).latest == "two"
+    long.let()
+    assert settled(queue, "long", state=DONE).latest == "three"
+
+
+def test_a_stopped_job_that_fails_in_its_last_step_harms_nobody():
+    queue, work, after = JobQueue(), Steps("one", ValueError()), Steps("next")
+    queue.ask("bad", work, watcher="ann")
+    work.let()
+    settled(queue, "bad", latest="one")
+    queue.ask("after", after, watcher="ann")
+    queue.leave("bad", "ann")
+    work.through.release()
+    after.let()
+    assert settled(queue, "after", state=DONE).latest == "next"
+    assert queue.look("bad", None) == JobView(STOPPED, "one")
 
 
 def test_work_that_nobody_looks_at_any_more_is_stopped():
