@@ -199,7 +199,17 @@ def _claim(found: Sequence[Curve], total: int) -> str:
         return ""
     low, high = min(rises), max(rises)
     amount = f"{low:+.1%}" if len(rises) == 1 else f"{low:+.1%} to {high:+.1%}"
-    return f" “60% of the heads can go” would be {gone} heads: without them the loss changes by {amount}."
+    words = f" “60% of the heads can go” would be {gone} heads: without them the loss changes by {amount}."
+    return words + (_worst_task(found[0], gone) if len(found) == 1 else "")
+
+
+def _worst_task(curve: Curve, gone: int) -> str:
+    """The task that loses most when ``gone`` heads are off: a small rise of the loss may hide it."""
+    before, after = curve.points[0].scores, curve.points[gone].scores
+    name = max(
+        (name for name in FIGURES if name != LOSS), key=lambda name: getattr(before, name) - getattr(after, name)
+    )
+    return f" What suffers most: “{FIGURES[name][0]}”, from {getattr(before, name):.2f} to {getattr(after, name):.2f}."
 
 
 def _range(numbers: Sequence[int]) -> str:

@@ -222,6 +222,10 @@ def test_a_finished_curve_says_how_many_heads_can_go(open_page):
     (said,) = [note for note in page.notes() if note.startswith("What the curve says.")]
     assert f"{gone[0]} at +1%, {gone[1]} at +3%, {gone[2]} at +7%." in said
     assert f"would be 4 heads: without them the loss changes by {losses[4] / losses[0] - 1:+.1%}." in said
+    first, left = curve.points[0].scores, curve.points[4].scores
+    fell = {name: getattr(first, name) - getattr(left, name) for name in TASKS}
+    worst = max(TASKS, key=fell.__getitem__)
+    assert f"“{FIGURES[worst][0]}”, from {getattr(first, worst):.2f} to {getattr(left, worst):.2f}." in said
     assert page.sent("chart")[0]["series"][0]["y"] == losses
     (verdict,) = [n for part in page.sent("notes") for n in part["notes"] if n["title"] == "What the curve says."]
     assert [action["value"] for action in verdict["actions"]] == [{"take": k} for k in sorted({*gone} - {0})]
