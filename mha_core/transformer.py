@@ -79,6 +79,17 @@ class Block(nn.Module):
         self.mlp_norm = nn.LayerNorm(cfg.attention.d_model)
         self.mlp = MLP(cfg, ("mlp", layer))
 
+    def forward(
+        self,
+        stream: Float[Tensor, "b n d_model"],
+        *,
+        keep: Bool[Tensor, "b n"] | None = None,
+        head_gate: Float[Tensor, "h"] | None = None,
+    ) -> Float[Tensor, "b n d_model"]:
+        """The residual stream after this block. keep and head_gate as in attention."""
+        stream = stream + self.attention(self.attention_norm(stream), keep=keep, head_gate=head_gate)
+        return stream + self.mlp(self.mlp_norm(stream))
+
 
 class Transformer(nn.Module):
     """Embedding, blocks, final norm and unembedding; the unembedding has its own weights (untied)."""
@@ -105,8 +116,7 @@ class Transformer(nn.Module):
         """Logits for the token after each position. keep and head_gates (one per layer) as in attention."""
         stream = self.embedded(token_ids)
         for block, gate in self._blocks(head_gates):
-            stream = stream + block.attention(block.attention_norm(stream), keep=keep, head_gate=gate)
-            stream = stream + block.mlp(block.mlp_norm(stream))
+            stream = block(stream, keep=keep, head_gate=gate)
         return self.unembed(self.final_norm(stream))
 
     @torch.no_grad()

@@ -7,8 +7,10 @@ choice. The mirror is written by the link component with ``history.replaceState`
 
 from __future__ import annotations
 
+import atexit
+import secrets
 import threading
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import fields, replace
 from typing import Any
 from urllib.parse import parse_qsl, urlencode
@@ -16,8 +18,10 @@ from urllib.parse import parse_qsl, urlencode
 import streamlit as st
 from cachetools import LRUCache, cached
 
+from mha_core.analysis.pruning import Head
 from mha_core.text import word_spans
-from mha_view import results
+from mha_view import pruned, results
+from mha_view.jobs import STOPPED, WAITING, JobQueue, JobView, QueueFullError
 from mha_view.settings import (
     CHOICES,
     DEFAULTS,
@@ -35,12 +39,18 @@ from mha_view.settings import (
 MODEL_CACHE_BYTES = 512 * 2**20
 RUN_CACHE_BYTES = 256 * 2**20
 MAX_RUN_BYTES = 640 * 2**20
+PRUNED_CACHE_BYTES = 64 * 2**20
 
-PICKS = ("layer", "head", "row", "key", "view", "first", "other", "pin", "x", "y", "figure")
+PICKS = ("layer", "head", "row", "key", "view", "first", "other", "pin", "off", "order", "figure", "x", "y", "measure")
+MAX_HEADS_OFF = 1_000
 STREAMLIT_PARAMS = ("embed", "embed_options")
 # A pick belongs to what it was picked in: another sentence has other rows, other sizes have other heads.
 FORGOTTEN_WITH_SENTENCE = ("row", "key")
-FORGOTTEN_WITH_SIZES = ("layer", "head", "other")
+FORGOTTEN_WITH_SIZES = ("layer", "head", "other", "off")
+# The one queue of long work that all visitors share; a first look comes before a second one, and that before a curve.
+JOBS = JobQueue()
+atexit.register(JOBS.close)
+FIRST_LOOK, SECOND_LOOK, CURVE = range(3)
 
 
 class BudgetError(ValueError):
@@ -180,6 +190,43 @@ def wanted_page() -> str | None:
     return st.session_state.pop("_go", None)
 
 
+def heads_off(n_layers: int, n_heads: int) -> tuple[Head, ...]:
+    """The heads that are switched off, in order; a link to a head that is not there is told."""
+    text = st.session_state["_picks"].get("off", "")
+    found, wrong = set(), []
+    for part in filter(None, text.split("-")):
+        layer, _, head = part.partition(".")
+        place = whole_number(layer), whole_number(head)
+        if place[0] in range(n_layers) and place[1] in range(n_heads):
+            found.add(place)
+        else:
+            wrong.append(shorten(part))
+    if wrong:
+        more = "" if len(wrong) <= 3 else f" and {len(wrong) - 3} more"
+        last = f"{n_layers - 1}.{n_heads - 1}"
+        told = f"The link switches off {', '.join(wrong[:3])}{more}; this model has heads 0.0 to {last} (layer.head)."
+        _complain("off", told)
+    set_heads_off(found)
+    _resolve("off", "-".join(f"{layer}.{head}" for layer, head in sorted(found)))
+    return tuple(sorted(found))
+
+
+def set_heads_off(off: object) -> None:
+    """Remember which heads are off, as pairs of layer and head; what is no such list is ignored."""
+    if not isinstance(off, (list, tuple, set, frozenset)) or len(off) > MAX_HEADS_OFF:
+        return
+    places = [_head(place) for place in off]
+    if None not in places:
+        st.session_state["_picks"]["off"] = "-".join(f"{layer}.{head}" for layer, head in filter(None, places))
+
+
+def _head(place: object) -> Head | None:
+    if not isinstance(place, (list, tuple)) or len(place) != 2:
+        return None
+    layer, head = (_sound(number) for number in place)
+    return None if layer is None or head is None else (layer, head)
+
+
 def component_value(key: str, name: str) -> dict[str, Any]:
     """What a component reported last under ``name``, or an empty dict."""
     value = getattr(st.session_state.get(key), name, None)
@@ -234,6 +281,95 @@ def _shared_run(settings: Settings) -> results.Run:
             "choose a smaller d_model, fewer heads or a shorter sentence."
         )
     return results.run(settings, cached_model(settings))
+
+
+def pruned_run(settings: Settings, off: tuple[Head, ...]) -> results.Run:
+    """The run for these settings with heads off, its numbers shared by all visitors."""
+    return replace(_shared_pruned_run(settings, off), settings=settings)
+
+
+@cached(
+    LRUCache(PRUNED_CACHE_BYTES, getsizeof=lambda r: r.nbytes),
+    lambda settings, off: (results.run_key(settings), off),
+    condition=threading.Condition(),
+)
+def _shared_pruned_run(settings: Settings, off: tuple[Head, ...]) -> results.Run:
+    return pruned.without_heads(cached_run(settings), cached_model(settings), off)
+
+
+def looks(settings: Settings, off: tuple[Head, ...]) -> tuple[JobView, JobView]:
+    """The first and the second look at the figures with these heads off, begun if nobody has yet.
+
+    Raises QueueFullError when the queue does not even take the first; the second waits outside until there is room.
+    """
+    first = _look(settings, off, pruned.quick_count(settings), FIRST_LOOK)
+    try:
+        return first, _look(settings, off, pruned.full_count(settings), SECOND_LOOK)
+    except QueueFullError:
+        return first, JobView(WAITING, None)
+
+
+def leave_other_looks(settings: Settings, wanted: Iterable[tuple[Head, ...]]) -> None:
+    """What was looked at before and is no longer on screen need not be measured for this visitor."""
+    keep = {_look_key(settings, off, count(settings)) for off in wanted for count in _COUNTS}
+    watched: set[object] = st.session_state.setdefault("_watched", set())
+    for key in watched - keep:
+        JOBS.leave(key, visitor())
+    st.session_state["_watched"] = keep
+
+
+def curve(settings: Settings, order: str) -> JobView | None:
+    """The curve of these settings and this order as far as it is, or None where nobody has asked for it."""
+    key = _curve_key(settings, order)
+    return JOBS.look(key, None if st.session_state.get("_left_curve") == key else visitor())
+
+
+def start_curve(settings: Settings, order: str) -> None:
+    """Ask for a curve, anew if it was stopped; a full queue is told on the page."""
+    key, count = _curve_key(settings, order), pruned.curve_count(settings, order)
+    st.session_state["_left_curve"] = None
+
+    def start() -> Any:
+        return pruned.pruning_curve(cached_model(settings), order, count)
+
+    try:
+        JOBS.ask(key, start, watcher=visitor(), urgency=CURVE, again=True)
+    except QueueFullError as error:
+        st.session_state["_notices"] = (*st.session_state["_notices"], str(error))
+
+
+def stop_curve(settings: Settings, order: str) -> None:
+    """Stop waiting for a curve: it ends after its next step, unless others wait for it too."""
+    key = _curve_key(settings, order)
+    st.session_state["_left_curve"] = key
+    JOBS.leave(key, visitor())
+
+
+def visitor() -> str:
+    """A name for this session that says nothing about its visitor."""
+    return st.session_state.setdefault("_visitor", secrets.token_hex(8))
+
+
+def _look(settings: Settings, off: tuple[Head, ...], count: int, urgency: int) -> JobView:
+    key = _look_key(settings, off, count)
+
+    def start() -> Any:
+        return pruned.measuring(cached_model(settings), off, count)
+
+    found = JOBS.ask(key, start, watcher=visitor(), urgency=urgency)
+    # Stopped only because whoever asked went on to something else.
+    return JOBS.ask(key, start, watcher=visitor(), urgency=urgency, again=True) if found.state == STOPPED else found
+
+
+_COUNTS = (pruned.quick_count, pruned.full_count)
+
+
+def _look_key(settings: Settings, off: tuple[Head, ...], count: int) -> tuple[object, ...]:
+    return ("look", results.model_key(settings), off, count)
+
+
+def _curve_key(settings: Settings, order: str) -> tuple[object, ...]:
+    return ("curve", results.model_key(settings), order, pruned.curve_count(settings, order))
 
 
 def _adopt(params: Mapping[str, str]) -> None:

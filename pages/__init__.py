@@ -32,6 +32,13 @@ PAGES = (
         "names that heads earned by a rule, all measures, why one sentence proves nothing",
     ),
     PageSpec(
+        "pruning",
+        "pruning",
+        "Pruning",
+        "How many heads can go?",
+        "switches for every head, what the model still can without them, curves of three orders",
+    ),
+    PageSpec(
         "knobs",
         "knobs",
         "Knobs",

@@ -33,13 +33,15 @@ SHORT = {
 
 def chosen_figure() -> Figure:
     """The figure that the charts show, and the bar to choose it."""
-    name = state.pick_choice("figure", tuple(SHORT), "copy")
+    name = state.pick_choice("measure", tuple(SHORT), "copy")
 
     def take() -> None:
-        value = state.component_value("figure_bar", "set")
-        state.set_pick_choice("figure", value.get("value"), SHORT)
+        value = state.component_value("measure_bar", "set")
+        state.set_pick_choice("measure", value.get("value"), SHORT)
 
-    control_bar([Control("choice", "figure", "Figure", name, worded(SHORT))], actions={}, key="figure_bar", on_set=take)
+    control_bar(
+        [Control("choice", "measure", "Figure", name, worded(SHORT))], actions={}, key="measure_bar", on_set=take
+    )
     return next(figure for figure in FIGURES if figure.name == name)
 
 

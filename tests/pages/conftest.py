@@ -5,10 +5,14 @@ from pathlib import Path
 from urllib.parse import parse_qsl
 
 import pytest
+import torch
 from streamlit.testing.v1 import AppTest
 from streamlit.util import calc_hash
 
 from pages import PAGES
+
+# As in the app: two threads fight over busy cores.
+torch.set_num_threads(1)
 
 ENTRY = str(Path(__file__).parents[2] / "pages" / "_main.py")
 

@@ -34,7 +34,7 @@ def test_the_chosen_setting_is_marked(open_page):
 
 @pytest.mark.parametrize("figure", knobs.FIGURES, ids=lambda figure: figure.name)
 def test_points_are_seed_0_inside_the_band_of_all_seeds(open_page, figure):
-    against_h, against_g = open_page("knobs", figure=figure.name).sent("chart")
+    against_h, against_g = open_page("knobs", measure=figure.name).sent("chart")
     for chart, heads in ((against_h, None), (against_g, 8)):
         assert [series["name"] for series in chart["series"]] == [f"d_model {width}" for width in WIDTHS]
         for series, width in zip(chart["series"], WIDTHS, strict=True):
@@ -51,7 +51,7 @@ def test_the_slice_has_three_seeds_and_their_spread_is_drawn(open_page):
     runs = zoo.seed_runs()
     assert {(run.n_heads, run.n_kv_heads, run.seed) for run in runs} == {(*s, seed) for s in SLICE for seed in (1, 2)}
     loss = next(figure for figure in knobs.FIGURES if figure.name == "loss")
-    series = open_page("knobs", figure="loss").sent("chart")[0]["series"][WIDTHS.index(SLICE_WIDTH)]
+    series = open_page("knobs", measure="loss").sent("chart")[0]["series"][WIDTHS.index(SLICE_WIDTH)]
     for h, low, high in zip(series["x"], series["low"], series["high"], strict=True):
         found = knobs.values((SLICE_WIDTH, h, h), loss)
         assert len(found) == 3
@@ -82,4 +82,4 @@ def test_a_width_or_an_h_without_trained_weights_is_told(open_page):
 
 
 def test_an_unknown_figure_is_told(open_page):
-    assert any("figure = “fame”" in note for note in open_page("knobs", figure="fame").notes())
+    assert any("measure = “fame”" in note for note in open_page("knobs", measure="fame").notes())

@@ -38,6 +38,12 @@ function ticks([low, high], count) {
   return found;
 }
 
+// Ticks with both ends of the axis, each in place of a tick that would touch it.
+function ended([low, high], count) {
+  const inner = ticks([low, high], count), step = inner[1] - inner[0] || 0;
+  return [low, ...inner.filter((value) => value - low >= step / 2 && high - value >= step / 2), high];
+}
+
 function layOut(data, width, theme, inks) {
   const of = (name) => data.series.flatMap((one) => one[name]);
   const x = reach(of("x"), data.xRange), y = reach([...of("y"), ...of("low"), ...of("high")], data.yRange);
@@ -54,7 +60,7 @@ function svgOf(data, plan, whole = false) {
   const { inks, across, down } = plan, parts = [], bottom = plan.height - BOTTOM;
   const line = (x1, y1, x2, y2) => `<line x1="${x1}" y1="${y1}" x2="${x2}" y2="${y2}" stroke="${inks.line}"/>`;
   for (const value of ticks(plan.y, 5)) parts.push(line(LEFT, down(value), plan.width - RIGHT, down(value)), svgText(LEFT - 7, down(value) + 4, String(value), { size: 11, ink: inks.muted, anchor: "end" }));
-  for (const value of (data.doubling ? stopsOf(data) : ticks(plan.x, plan.width < 420 ? 5 : 10))) parts.push(line(across(value), bottom, across(value), bottom + 4), svgText(across(value), bottom + 16, String(value), { size: 11, ink: inks.muted, anchor: "middle" }));
+  for (const value of (data.doubling ? stopsOf(data) : ended(plan.x, plan.width < 420 ? 5 : 10))) parts.push(line(across(value), bottom, across(value), bottom + 4), svgText(across(value), bottom + 16, String(value), { size: 11, ink: inks.muted, anchor: "middle" }));
   parts.push(svgText(LEFT + plan.wide / 2, plan.height - 8, data.xLabel, { ink: inks.muted, anchor: "middle" }), svgText(14, TOP + plan.tall / 2, data.yLabel, { ink: inks.muted, anchor: "middle", rotate: -90 }));
   data.series.forEach((one, i) => parts.push(band(one, plan, i)));
   data.series.forEach((one, i) => parts.push(sample(one.x.map((x, at) => [across(x), down(one.y[at])]), i, plan)));
