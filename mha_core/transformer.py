@@ -84,7 +84,7 @@ class Block(nn.Module):
         stream: Float[Tensor, "b n d_model"],
         *,
         keep: Bool[Tensor, "b n"] | None = None,
-        head_gate: Float[Tensor, "h"] | None = None,
+        head_gate: Float[Tensor, "h"] | Float[Tensor, "b h"] | None = None,
     ) -> Float[Tensor, "b n d_model"]:
         """The residual stream after this block. keep and head_gate as in attention."""
         stream = stream + self.attention(self.attention_norm(stream), keep=keep, head_gate=head_gate)

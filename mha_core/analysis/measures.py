@@ -94,7 +94,7 @@ def importance(model: Transformer, rows: Int[Tensor, "s n"]) -> Float[Tensor, "l
     The loss is a sentence's own, in nats per word. The size is taken sentence by sentence: what helps in one sentence
     and harms in another does not cancel.
     """
-    total = torch.zeros(model.cfg.n_layers, model.cfg.attention.n_heads)
+    total = torch.zeros(model.cfg.n_layers, model.cfg.attention.n_heads, device=rows.device)
     for batch in rows.split(BATCH):
         total += _slopes(model, batch).abs().sum(1)
     return total / len(rows)
@@ -103,6 +103,6 @@ def importance(model: Transformer, rows: Int[Tensor, "s n"]) -> Float[Tensor, "l
 def _slopes(model: Transformer, rows: Int[Tensor, "s n"]) -> Float[Tensor, "l s h"]:
     """d loss / d gate for every sentence: each has gates of its own, so one backward pass gives them all."""
     shape = (len(rows), model.cfg.attention.n_heads)
-    gates = [torch.ones(shape, requires_grad=True) for _ in range(model.cfg.n_layers)]
+    gates = [torch.ones(shape, requires_grad=True, device=rows.device) for _ in range(model.cfg.n_layers)]
     losses = word_losses(model, rows, gates).sum(-1) / (rows[:, 1:] != PAD_ROW).sum(-1)
     return torch.stack(torch.autograd.grad(losses.sum(), gates))

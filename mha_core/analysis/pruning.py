@@ -18,6 +18,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
+from mha_core.analysis import measures
 from mha_core.text import Vocabulary
 from mha_core.trace import ModelTrace
 from mha_core.training import probes
@@ -160,18 +161,9 @@ def loss(model: Transformer, held_out: Sequence[Tensor], open_heads: Gates) -> f
 
 
 def importance(model: Transformer, rows: Sequence[Tensor]) -> Float[Tensor, "layers heads"]:
-    """Mean over sentences of |d loss / d gate|, all gates at 1 (Michel et al. 2019); loss in nats per word of one.
-
-    The absolute value is taken sentence by sentence: what helps one and harms another matters to both.
-    """
-    total = torch.zeros(model.cfg.n_layers, model.cfg.attention.n_heads, device=_device(model))
-    texts = [text for batch in _on(model, rows) for text in batch.split(1)]
-    for text in texts:
-        ones = [gate.requires_grad_() for gate in gates(model, ())]
-        logits = model(text[:, :-1], head_gates=ones)
-        told = cross_entropy(logits.flatten(0, 1), text[:, 1:].flatten())
-        total += torch.stack(torch.autograd.grad(told, ones)).abs()
-    return total / len(texts)
+    """Mean over sentences of |d loss / d gate| (see ``measures.importance``), for sentences in sets of one length."""
+    summed = [len(texts) * measures.importance(model, texts) for texts in _on(model, rows)]
+    return torch.stack(summed).sum(0) / sum(map(len, rows))
 
 
 def prune(model: Transformer, asked: Exam, order: str) -> Iterator[Progress]:

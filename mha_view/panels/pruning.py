@@ -10,7 +10,7 @@ import streamlit as st
 
 from mha_core.analysis.heads import head_summaries
 from mha_core.analysis.pruning import Head, moved
-from mha_view import cards, pruned, state
+from mha_view import evidence, pruned, state
 from mha_view.components.facts import facts_strip
 from mha_view.components.head import head_difference
 from mha_view.components.maps import head_maps
@@ -51,11 +51,11 @@ def toggles(run: Run, off: tuple[Head, ...]) -> None:
         off,
         layers=layers,
         kv_heads=[cfg.kv_head_of(head) for head in range(cfg.n_heads)],
-        badges={} if run.card is None else cards.badges(run.card),
+        badges={} if run.card is None else evidence.badges(run.card.name),
         title=f"{layers * cfg.n_heads - len(off)} of {layers * cfg.n_heads} heads on",
         caption="Press a head to switch it off: what it found no longer enters the sentence. Nothing is trained anew."
         + sharing
-        + ("" if run.card is None else f" {cards.BADGE_WORDS}"),
+        + ("" if run.card is None else f" {evidence.BADGE_WORDS}"),
         key="toggles",
         on_set=take,
     )
