@@ -502,10 +502,10 @@ def _shown(spread: Spread) -> str:
     return f"{spread.low:.2g} to {spread.high:.2g}"
 
 
-def main() -> int:
+def main(path: Path = PATH) -> int:
     """Measure, store, and print what was found."""
     claims = measure()
-    store(claims)
+    store(claims, path)
     for what, figure in table(claims):
         print(f"{what:<56}{figure}")
     return 0
