@@ -63,9 +63,10 @@ train: setup
 train-grid: setup
 	$(BIN)/python -m mha_core.training.grid
 
-# Measure every head of the shipped models that has no evidence yet (seconds to half a minute each).
+# Measure every head of the shipped models that has no evidence yet (seconds to half a minute each), and the four claims.
 evidence: setup
 	$(BIN)/python -m mha_core.analysis.evidence
+	$(BIN)/python -m mha_core.analysis.claims
 
 screenshots: setup-dev
 	$(BIN)/python -m scripts.find_chromium

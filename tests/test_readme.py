@@ -3,16 +3,55 @@
 import re
 from pathlib import Path
 
+from mha_core.analysis.claims import Spread, stored
 from pages import PAGES
 
 README = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
 
 
-def test_the_table_of_pages_is_the_list_of_pages():
-    table = re.search(r"<!-- pages:.*?-->\n(.*?)<!-- end of pages -->", README, re.DOTALL)
+def rows_of(name):
+    """The cells of a marked table, without its head."""
+    table = re.search(rf"<!-- {name}:.*?-->\n(.*?)<!-- end of {name} -->", README, re.DOTALL)
     assert table is not None
-    rows = [[cell.strip() for cell in line.strip("|\n ").split("|")] for line in table[1].splitlines()[2:]]
-    assert rows == [[page.title, page.question, page.about] for page in PAGES]
+    return [[cell.strip() for cell in line.strip("|\n ").split("|")] for line in table[1].splitlines()[2:]]
+
+
+def test_the_table_of_pages_is_the_list_of_pages():
+    assert rows_of("pages") == [[page.title, page.question, page.about] for page in PAGES]
+
+
+def below(figure):
+    """How a difference of rounding is told; a larger one is told as it is, and so differs from the README."""
+    return "below 1e-12" if figure < 1e-12 else f"{figure:.2g}"
+
+
+def off(spread: Spread, what="output {} off"):
+    return what.format(f"{spread.low:.2g} to {spread.high:.2g}")
+
+
+def test_the_four_claims_are_told_as_measured():
+    c = stored()
+    assert c.parameters.off() == 0
+    assert c.expanded.expanded_scores == tuple((s.n_heads * s.n) ** 2 for s in c.settings)
+    assert c.reshapes.same_shape == c.reshapes.mistaken_runs
+    assert c.reshapes.row_sums < 1e-12
+    told = [
+        f"0 off in {len(c.parameters.mha())} layers",
+        f"0 off in {len(c.parameters.rows)} layers",
+        off(c.one_softmax.output),
+        below(c.one_softmax.to_product),
+        off(c.one_softmax.to_nearest_head, "nearest head {} away in some cell"),
+        below(c.expanded.difference),
+        off(c.expanded.without_mask),
+        f"at least {min(c.counterexample.searched, c.counterexample.formula)} away",
+        below(max(c.head_sums.head_writes, c.head_sums.plain_loop)),
+        below(c.reshapes.loop),
+        off(c.reshapes.view),
+        off(c.reshapes.tile),
+    ]
+    assert [measured for _, _, measured in rows_of("claims")] == told
+    assert (len(c.settings), len(c.seeds)) == (4, 5)
+    assert (min(s.n_heads for s in c.settings), max(s.n_heads for s in c.settings)) == (2, 8)
 
 
 def test_the_notebook_example_runs_and_sums_to_nothing():
