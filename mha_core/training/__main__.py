@@ -12,6 +12,7 @@ from pathlib import Path
 import torch
 
 from mha_core.config import ConfigError
+from mha_core.params import model_parameters
 from mha_core.training.evaluate import evaluate
 from mha_core.training.grammar import build_vocabulary
 from mha_core.training.recipe import Recipe, train
@@ -66,6 +67,7 @@ def _best_of(recipes: list[Recipe]) -> tuple[bytes, Card]:
     card = Card(
         name=model_name(recipe.d_model, recipe.n_heads, recipe.n_kv_heads),
         recipe=recipe,
+        parameters=sum(model_parameters(recipe.config(len(build_vocabulary()))).values()),
         words=build_vocabulary().words,
         sha256=hashlib.sha256(weights).hexdigest(),
         figures=figures,

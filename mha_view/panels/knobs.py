@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from mha_core.config import or_list
-from mha_core.params import model_parameters
 from mha_view import cards, knobs, state
 from mha_view.components.chart import Series, line_chart
 from mha_view.components.controls import Control, control_bar, worded
@@ -162,6 +161,5 @@ def all_settings(settings: Settings) -> None:
 
 def _row(card: cards.zoo.Card) -> list[str | int | float]:
     d_model, h, g = cards.sizes_of(card)
-    parameters = sum(model_parameters(card.recipe.config(len(card.words))).values())
     figures = [knobs.of_card(card, figure) for figure in FIGURES]
-    return [d_model, h, g, d_model // h, parameters, *figures, knobs.redundancy(card)]
+    return [d_model, h, g, d_model // h, card.parameters, *figures, knobs.redundancy(card)]

@@ -34,7 +34,7 @@ def shelve(folder, seed=5):
     head = HeadScores(0, 0, nouns, nouns, 0.1, 0.1, 0.1, 1)
     figures = Evaluation(TaskScores(0.5, 0.5, 0.5, 0.5, 0.5, 2.5), (head,), Controls(0, 0, 0, 0))
     sha256 = hashlib.sha256(weights).hexdigest()
-    zoo.store(weights, zoo.Card(NAME, recipe, words, sha256, figures, (), "2026-01-31", "2.0.0"), folder)
+    zoo.store(weights, zoo.Card(NAME, recipe, 1, words, sha256, figures, (), "2026-01-31", "2.0.0"), folder)
 
 
 @pytest.fixture(scope="module")

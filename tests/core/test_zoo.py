@@ -32,7 +32,7 @@ def stored(tmp_path):
     weights, rounded = pack(Transformer(RECIPE.config(len(WORDS))))
     name, sha256 = model_name(RECIPE.d_model, RECIPE.n_heads, RECIPE.n_kv_heads), hashlib.sha256(weights).hexdigest()
     tried = (Tried(4, 1e-3, 0.5, FIGURES.gates()), Tried(5, 2e-3, 1.0, REQUIRED))
-    card = Card(name, RECIPE, WORDS, sha256, FIGURES, tried, "2026-01-31", "2.0.0")
+    card = Card(name, RECIPE, 1, WORDS, sha256, FIGURES, tried, "2026-01-31", "2.0.0")
     store(weights, card, tmp_path)
     return tmp_path, rounded, card
 
