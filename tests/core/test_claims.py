@@ -184,6 +184,17 @@ def test_stored_figures_are_measured_again():
         assert told == (pytest.approx(found, rel=0.06, abs=EXACT) if isinstance(found, float) else found)
 
 
+@pytest.mark.parametrize(
+    ("value", "kept"), [(0.0, 0.0), (3.7e-15, 1e-14), (1.1e-16, 1e-15), (2.4e-11, 2.4e-11), (0.34567, 0.346)]
+)
+def test_rounding_errors_are_kept_as_a_bound_and_figures_in_three_digits(value, kept):
+    assert c.shorten(value) == kept
+
+
+def test_a_difference_counts_whatever_its_sign():
+    assert c._largest(np.array([[0.25, -3.0], [1.5, 0.0]])) == 3
+
+
 def test_what_is_stored_is_read_back(tmp_path):
     path = tmp_path / "claims.json"
     c.store(FRESH, path)
