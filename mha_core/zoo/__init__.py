@@ -48,8 +48,9 @@ class Tried:
 class Card:
     """What is known about a weights file.
 
-    recipe: everything needed to train it again. parameters: how many numbers the file holds. words: its vocabulary, row by row. sha256: of the weights file.
-    figures: measured on the stored weights. tried: every finished run, also those that were not kept.
+    recipe: everything needed to train it again. parameters: how many numbers the file holds. words: its vocabulary,
+    row by row. sha256: of the weights file. figures: measured on the stored weights. tried: every finished run, also
+    those that were not kept.
     """
 
     name: str
