@@ -36,6 +36,11 @@ def find(name: str) -> tuple[Evidence | None, str | None]:
         return None, str(error)
 
 
+def unmeasured(name: str) -> str:
+    """What to say of weights that nobody has measured."""
+    return f"Nothing was measured on {name} yet; run `make evidence`."
+
+
 @cache
 def named(name: str) -> tuple[Label, ...]:
     """Every name that a head of this model earned; none where nothing was measured."""

@@ -14,5 +14,6 @@ def render(settings: Settings) -> None:
         shared.untrained(settings, loaded.problem, "They have learned nothing, so there is no card.")
     else:
         card.card_facts(loaded.card)
+        card.card_best(loaded.card)
         card.card_runs(loaded.card)
     card.words()

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from mha_core.analysis.roles import LEAST_MASS, Label, Showing, Shown
+from mha_core.analysis.roles import LEAST_MASS, LEAST_RARE_RATIO, Label, Showing, Shown
 from mha_core.text import START, Vocabulary
 from mha_core.training import probes
 from mha_core.training.evaluate import read
@@ -56,12 +56,17 @@ HARD_VERBS = (
 
 @dataclass(frozen=True)
 class Asked:
-    """A text with one question: how much does ``row`` look at ``right`` (and at ``wrong``, where there is one)?"""
+    """A text with one question: how much does ``row`` look at ``right``?
+
+    To be right it must be more than on ``wrong``, or than twice what it is in ``twin``, the same text with a common
+    word in that place; without either, more than LEAST_MASS.
+    """
 
     words: tuple[str, ...]
     row: int
     right: int
     wrong: int | None = None
+    twin: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -79,23 +84,33 @@ def showcase(model: Transformer, vocabulary: Vocabulary, labels: Sequence[Label]
     pools = {name: pool() for name, pool in POOLS.items() if name in {label.role.name for label in labels}}
     found = []
     for name, pool in pools.items():
-        patterns = read(model, token_rows([asked.words for asked in pool], vocabulary)).patterns
-        found += [_showing(label, pool, patterns) for label in labels if label.role.name == name]
+        patterns = _patterns(model, vocabulary, [asked.words for asked in pool])
+        twins = _patterns(model, vocabulary, [asked.twin or asked.words for asked in pool])
+        found += [_showing(label, pool, patterns, twins) for label in labels if label.role.name == name]
     return tuple(sorted(found, key=lambda showing: (showing.layer, showing.head)))
 
 
-def _showing(label: Label, pool: Sequence[Asked], patterns: Tensor) -> Showing:
-    """patterns: (s, layers, h, n, n), one per text of the pool."""
+def _patterns(model: Transformer, vocabulary: Vocabulary, texts: Sequence[Sequence[str]]) -> Tensor:
+    """(s, layers, h, n, n), one per text."""
+    return read(model, token_rows(texts, vocabulary)).patterns
+
+
+def _showing(label: Label, pool: Sequence[Asked], patterns: Tensor, twins: Tensor) -> Showing:
     layer, head = label.head.layer, label.head.head
-    answers = [_answer(asked, pattern[layer, head]) for asked, pattern in zip(pool, patterns, strict=True)]
+    gazes = zip(pool, patterns[:, layer, head], twins[:, layer, head], strict=True)
+    answers = [_answer(asked, pattern, twin) for asked, pattern, twin in gazes]
     best, worst = max(answers, key=lambda a: a.margin), min(answers, key=lambda a: a.margin)
     counter = _shown(worst) if worst.margin < 0 else None
     return Showing(layer, head, label.role.name, _shown(best), counter, len(pool))
 
 
-def _answer(asked: Asked, pattern: Tensor) -> Answer:
+def _answer(asked: Asked, pattern: Tensor, twin: Tensor) -> Answer:
     weight = float(pattern[asked.row, asked.right])
-    needed = LEAST_MASS if asked.wrong is None else float(pattern[asked.row, asked.wrong])
+    needed = LEAST_MASS
+    if asked.wrong is not None:
+        needed = float(pattern[asked.row, asked.wrong])
+    elif asked.twin is not None:
+        needed = LEAST_RARE_RATIO * float(twin[asked.row, asked.right])
     return Answer(asked, pattern, weight, weight - needed)
 
 
@@ -112,7 +127,8 @@ def _noun_pool(balanced: Callable[..., list[probes.Probe]], hard: Sequence[Asked
 
 def _asked(text: str, asked: str, right: str, wrong: str) -> Asked:
     words = tuple(text.split())
-    return Asked(words, *(words.index(word) + 1 for word in (asked, right, wrong)))
+    row, first, second = (words.index(word) + 1 for word in (asked, right, wrong))
+    return Asked(words, row, first, second)
 
 
 def _texts() -> list[tuple[str, ...]]:
@@ -160,5 +176,9 @@ POOLS: dict[str, Callable[[], list[Asked]]] = {
     "itself": lambda: _place_pool(lambda _, row: row),
     "same token": lambda: _place_pool(_last_time),
     "first-token sink": lambda: _place_pool(lambda *_: 0),
+    "rare word": lambda: [
+        Asked(tuple(pair.rare), len(pair.rare), pair.row, twin=tuple(pair.common))
+        for pair in probes.rare_pairs(POOL, "showcase")
+    ],
     "induction": lambda: _place_pool(_after_last_time),
 }

@@ -10,8 +10,13 @@ import pandas as pd
 import streamlit as st
 
 from mha_core import zoo
+from mha_core.analysis.roles import ROLES, best
 from mha_core.training.scores import REQUIRED
+from mha_view import evidence as stored
 from mha_view.components.facts import facts_strip
+from mha_view.components.notes import Note, show_notes
+from mha_view.components.table import table
+from mha_view.recipe import weights_recipe
 from mha_view.results import KNOWN_WORDS
 
 GATE_WORDS = {
@@ -30,8 +35,8 @@ def card_facts(card: zoo.Card) -> None:
     recipe, tasks = card.recipe, card.figures.tasks
     lead = (
         f"{card.name}: {recipe.n_layers} layers, d_model {recipe.d_model}, h {recipe.n_heads}, g {recipe.n_kv_heads}, "
-        f"trained for {recipe.n_steps:,} steps on {recipe.n_sentences:,} sentences of a small grammar, seed "
-        f"{recipe.seed}, on {card.date} with torch {card.torch_version}."
+        f"{card.parameters:,} parameters, trained for {recipe.n_steps:,} steps on {recipe.n_sentences:,} sentences of a "
+        f"small grammar, seed {recipe.seed}, on {card.date} with torch {card.torch_version}."
     )
     facts_strip(
         [
@@ -42,13 +47,44 @@ def card_facts(card: zoo.Card) -> None:
                 f"{tasks.agreement:.3f}",
                 "a noun of the other number stands between; chance 0.5",
             ),
-            ("reflexive fits its subject", f"{tasks.reflexive:.3f}", "chance 0.5"),
+            ("reflexive fits its subject", f"{tasks.reflexive:.3f}", "one of four forms; an even guess 0"),
             ("copies a list said twice", f"{tasks.copy:.3f}", f"chance about {1 / len(card.words):.3f}"),
             ("validation loss", f"{tasks.validation_loss:.3f}", "nats per word of new sentences"),
         ],
         key="tasks",
         lead=lead,
         caption=f"Accuracies on sentences made for the test. Weights file: SHA-256 {card.sha256}.",
+    )
+
+
+def card_best(card: zoo.Card) -> None:
+    """The best head at every role, with both halves and the control, whether it earned the name or not."""
+    evidence, problem = stored.find(card.name)
+    if evidence is None:
+        show_notes([Note(problem or stored.unmeasured(card.name), kind="problem")], key="no_evidence")
+        return
+    st.subheader("The best head at every job")
+    earned = {(label.role.name, label.head.name) for label in stored.named(card.name)}
+    found = [best(evidence, role) for role in ROLES]
+    rows = [
+        [
+            label.role.name,
+            label.head.name,
+            label.score,
+            label.role.detail(label.head),
+            label.control,
+            "yes" if (label.role.name, label.head.name) in earned else "no",
+        ]
+        for label in found
+    ]
+    table(
+        ["job", "best head", "score", "in detail", "control", "earned the name"],
+        rows,
+        caption="Scores are the worse half. Control: what the best of all heads reaches by luck, or an even gaze, or a "
+        "common word in the place of a rare one. Page Head roles has the rule and every head.",
+        file="headroom-best-heads",
+        recipe=weights_recipe(card.name, card.sha256, figure="best heads"),
+        key="best_heads",
     )
 
 

@@ -57,8 +57,7 @@ def no_evidence(settings: Settings, loaded: LoadedModel, problem: str | None) ->
     if loaded.card is None:
         shared.untrained(settings, problem, "Heads with random weights have no jobs, so there is nothing to name.")
     else:
-        text = problem or f"Nothing was measured on {loaded.card.name} yet; run `make evidence`."
-        show_notes([Note(text, kind="problem")], key="no_evidence")
+        show_notes([Note(problem or stored.unmeasured(loaded.card.name), kind="problem")], key="no_evidence")
 
 
 def picked_head(evidence: Evidence) -> tuple[int, int]:
