@@ -1,10 +1,14 @@
 """What the README says is what the repository does."""
 
 import re
+from collections import Counter
 from pathlib import Path
 
 from mha_core.analysis.claims import Spread, stored
+from mha_view import evidence
+from mha_view.cards import cards
 from pages import PAGES
+from scripts.grid_table import grid_table
 
 README = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
 
@@ -52,6 +56,21 @@ def test_the_four_claims_are_told_as_measured():
     assert [measured for _, _, measured in rows_of("claims")] == told
     assert (len(c.settings), len(c.seeds)) == (4, 5)
     assert (min(s.n_heads for s in c.settings), max(s.n_heads for s in c.settings)) == (2, 8)
+
+
+def test_the_table_of_trained_settings_is_that_of_the_cards():
+    assert f"{grid_table()}\n<!-- end of grid -->" in README
+
+
+def test_the_names_that_heads_earned_are_counted_right():
+    names = [card.name for card in cards()]
+    earned = Counter(label.role.name for name in names for label in evidence.named(name))
+    heads = sum(len(card.figures.heads) for card in cards())
+    named = sum(len({label.head.name for label in evidence.named(name)}) for name in names)
+    told = " ".join(README.split())
+    assert f"of {heads:,} heads, {heads - named} earn no name" in told
+    for role, count in earned.items():
+        assert f"{count} {role}" in told
 
 
 def test_the_notebook_example_runs_and_sums_to_nothing():

@@ -35,8 +35,8 @@ def card_facts(card: zoo.Card) -> None:
     recipe, tasks = card.recipe, card.figures.tasks
     lead = (
         f"{card.name}: {recipe.n_layers} layers, d_model {recipe.d_model}, h {recipe.n_heads}, g {recipe.n_kv_heads}, "
-        f"{card.parameters:,} parameters, trained for {recipe.n_steps:,} steps on {recipe.n_sentences:,} sentences of a "
-        f"small grammar, seed {recipe.seed}, on {card.date} with torch {card.torch_version}."
+        f"{card.parameters:,} parameters, trained for {recipe.n_steps:,} steps on {recipe.n_sentences:,} sentences of "
+        f"a small grammar, seed {recipe.seed}, on {card.date} with torch {card.torch_version}."
     )
     facts_strip(
         [
