@@ -171,7 +171,12 @@ def source_cells(flow: LayerFlow, name: str, head: int, row: int, col: int) -> l
     cfg, found = flow.trace.cfg, []
     for source in SOURCES[name]:
         count = len(flow.matrices(source.matrix))
-        heads = {"same": [min(head, count - 1)], "kv": [cfg.kv_head_of(head)], "all": list(range(count)), "part": [head]}
+        heads = {
+            "same": [min(head, count - 1)],
+            "kv": [cfg.kv_head_of(head)],
+            "all": list(range(count)),
+            "part": [head],
+        }
         columns = {"row": [row], "col": [col], "part": [col], "all": [None], "pair": [col, _partner(col, cfg.head_dim)]}
         for at in heads[source.head]:
             rows = {"row": slice(row, row + 1), "col": slice(col, col + 1), "all": slice(None)}[source.rows]

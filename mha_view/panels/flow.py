@@ -1,0 +1,131 @@
+"""The page Flow: from the settings, or the worked example, to one layer's stages and its heads' writes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from mha_core import worked_example
+from mha_core.analysis.flow import LayerFlow, layer_flow, stages_of
+from mha_core.attention import GroupedQueryAttention
+from mha_view import cards, state
+from mha_view.components.controls import Control, control_bar, worded
+from mha_view.components.flow import Place, flow_view
+from mha_view.components.notes import Note, show_notes
+from mha_view.recipe import recipe
+from mha_view.results import Run, model_key, run_key
+from mha_view.settings import Settings
+
+PRESETS = {"yours": "your settings", "worked": "worked example"}
+PRONOUNS = ("it", "they", "he", "she")
+
+
+@dataclass(frozen=True, eq=False)
+class Shown:
+    """The layer on the page: its module, its numbers, the words beside its rows, and what names it all."""
+
+    layer: GroupedQueryAttention
+    flow: LayerFlow
+    labels: list[str]
+    name: str
+    weights_name: str
+    recipe: dict[str, Any]
+
+
+def picked_preset() -> str:
+    """Whether the page shows the visitor's settings or the worked example."""
+    return state.pick_choice("preset", tuple(PRESETS), "yours")
+
+
+def example() -> Shown:
+    """The worked example; its numbers depend on nothing that a visitor can choose."""
+    layer, trace = worked_example.layer(), worked_example.trace()
+    place = {"figure": "flow", "preset": "worked"}
+    flow = layer_flow(layer, trace, trace.array("x"))
+    return Shown(layer, flow, list(worked_example.WORDS), "worked", "worked weights", {"shown": place})
+
+
+def yours(settings: Settings, run: Run, layer: int) -> Shown:
+    """One layer of the visitor's run."""
+    module = state.cached_model(settings).model.attention_layers()[layer]
+    before = next(p.before for p in run.trace.parts if p.layer == layer and p.kind == "attention")
+    flow = layer_flow(module, run.layer(layer), before[0].float().numpy())
+    name, weights_name = (f"{hash(key(settings)):x}/{layer}" for key in (run_key, model_key))
+    place = recipe(run, figure="flow", layer=layer)
+    return Shown(module, flow, run.tokens.labels, name, f"W {weights_name}", place)
+
+
+def picked_layer(run: Run) -> int:
+    """The layer that is shown: what was chosen, or that of the head which the card recommends."""
+    default = 0 if run.card is None else cards.first_head(run.card)[0]
+    return state.pick_number("layer", 0, len(run.trace.layers) - 1, default)
+
+
+def bar(preset: str, layer: int | None, n_layers: int) -> None:
+    """Whose numbers are shown, and of which layer."""
+
+    def take() -> None:
+        value = state.component_value("flow_bar", "set")
+        if value.get("name") == "preset":
+            state.set_pick_choice("preset", value.get("value"), PRESETS)
+        elif value.get("name") == "layer":
+            state.set_picks(layer=value.get("value"))
+
+    controls = [Control("choice", "preset", "Numbers of", preset, worded(PRESETS))]
+    if layer is not None:
+        options = tuple((i, str(i), False) for i in range(n_layers))
+        controls.append(Control("choice", "layer", "Layer", layer, options))
+    control_bar(controls, actions={}, key="flow_bar", on_set=take)
+
+
+def notes(shown: Shown) -> None:
+    """What must be known about the numbers before they are read."""
+    if shown.name == "worked":
+        text = (
+            "These weights are constructed, not learned: head 0 looks at the places beside it, head 1 lets the verb "
+            "look for its noun. d_model 8, h 2, no mask; every number can be checked by hand."
+        )
+        show_notes([Note(text, title="Worked example.")], key="flow_notes")
+
+
+def picked_place(shown: Shown) -> Place:
+    """Stage, head, token and column: what was clicked or linked, or where the page starts."""
+    cfg, n = shown.flow.trace.cfg, len(shown.labels)
+    last_col = max(cfg.d_model, n, cfg.n_heads * cfg.head_dim) - 1
+    labels = [label.casefold() for label in shown.labels]
+    row = (
+        labels.index("sat")
+        if shown.name == "worked"
+        else next((i for i, w in enumerate(labels) if w in PRONOUNS), n - 1)
+    )
+    return Place(
+        step=state.pick_number("step", 0, len(stages_of(shown.flow)) - 1, 0),
+        head=state.pick_number("head", 0, cfg.n_heads - 1, 0),
+        row=state.pick_number("row", 0, n - 1, row),
+        col=state.pick_number("col", 0, last_col, min(row, last_col)),
+    )
+
+
+def stages(shown: Shown, at: Place, scale: str) -> None:
+    """The stepper."""
+
+    def move() -> None:
+        value = state.component_value("flow", "at")
+        state.set_picks(**{name: value.get(name) for name in ("step", "head", "row", "col")})
+
+    told = state.component_value("flow", "at")
+    have = told.get("have")
+    zoom = told.get("zoom")
+    flow_view(
+        shown.flow,
+        labels=shown.labels,
+        at=at,
+        keys=(shown.name, shown.weights_name),
+        have=[name for name in have if isinstance(name, str)] if isinstance(have, list) else [],
+        zoom=zoom if isinstance(zoom, dict) else {},
+        scale=scale,
+        recipe=shown.recipe,
+        key="flow",
+        file="headroom-flow",
+        on_move=move,
+    )
