@@ -1,4 +1,4 @@
-"""What each head adds to the output: its slice of concat times its slice of W_O; and what if a head or slice changes."""
+"""What each head adds to the output, its slice of concat times its slice of W_O; and what if one of them changes."""
 
 from __future__ import annotations
 

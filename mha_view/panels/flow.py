@@ -114,18 +114,15 @@ def stages(shown: Shown, at: Place, scale: str) -> None:
         state.set_picks(**{name: value.get(name) for name in ("step", "head", "row", "col")})
 
     told = state.component_value("flow", "at")
-    have = told.get("have")
-    zoom = told.get("zoom")
+    have, zoom = told.get("have"), told.get("zoom")
     flow_view(
         shown.flow,
         labels=shown.labels,
         at=at,
-        keys=(shown.name, shown.weights_name),
-        have=[name for name in have if isinstance(name, str)] if isinstance(have, list) else [],
+        names=(shown.name, shown.weights_name),
+        have=have if isinstance(have, str) else "",
         zoom=zoom if isinstance(zoom, dict) else {},
         scale=scale,
         recipe=shown.recipe,
-        key="flow",
-        file="headroom-flow",
         on_move=move,
     )

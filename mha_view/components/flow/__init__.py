@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 
 from mha_core.analysis.flow import SOURCES, WEIGHTS, LayerFlow, Stage, cell_sum, formula_of, stages_of
 from mha_view.components import declare, packed
+from mha_view.components.feed import feed
 from mha_view.components.maps import legend_range
 from mha_view.stages import STAGE_WORDS
 
@@ -45,45 +46,29 @@ def flow_view(
     *,
     labels: Sequence[str],
     at: Place,
-    keys: tuple[str, str],
-    have: Collection[str],
+    names: tuple[str, str],
+    have: str,
     zoom: Mapping[str, Any],
     scale: str,
     recipe: Mapping[str, Any],
-    key: str,
-    file: str,
     on_move: Callable[[], None],
 ) -> None:
     """Draw the stages of one layer; steps and pointing stay in the browser, which reports ``at`` when it comes to rest.
 
-    keys: what names the numbers and the weights; those that the browser ``have`` are not sent again. zoom: a cell of a
-    matrix that was too large to send (matrix, head, row, col), or nothing.
+    names: what names the numbers and the weights. have: the name of the weights that the browser holds; they are sent
+    when a stage that shows them is opened, and once. zoom: a cell of a matrix that was too large to send (name, head,
+    row, col), or nothing.
     """
     stages = stages_of(flow)
-    named = keys[0] if whole(flow) else f"{keys[0]}/{at.head}"
-    blobs: dict[str, Any] = {}
-    if named not in have:
-        blobs[named] = numbers(flow, at.head)
-    if stages[at.step].weights and keys[1] not in have:
-        blobs[keys[1]] = weights(flow)
-    _flow(
-        data={
-            **outline(flow, stages, labels),
-            "key": named,
-            "weightsKey": keys[1],
-            "oneHead": not whole(flow),
-            "at": {"step": at.step, "head": at.head, "row": at.row, "col": at.col},
-            "blobs": blobs,
-            **_asked(flow, zoom),
-            "scale": scale,
-            "patternLegend": legend_range(scale),
-            "recipe": dict(recipe),
-            "file": file,
-        },
-        key=key,
-        default={"at": None},
-        on_at_change=on_move,
-    )
+    key = names[0] if whole(flow) else f"{names[0]}/{at.head}"
+    lacks_weights = bool(stages[at.step].weights) and have != names[1]
+    common = {"key": key, "scale": scale, "patternLegend": legend_range(scale), "recipe": dict(recipe)}
+    feed("flow", "numbers", {"key": key, "blobs": numbers(flow, at.head), **outline(flow, stages, labels)})
+    if lacks_weights:
+        feed("flow", "weights", {"key": names[1], "blobs": weights(flow)})
+    place = {"at": asdict(at), "weightsKey": names[1], "sentWeights": have == names[1], "oneHead": not whole(flow)}
+    feed("flow", "place", {**common, **place, **_asked(flow, zoom)})
+    _flow(data={}, key="flow", default={"at": None}, on_at_change=on_move)
 
 
 def outline(flow: LayerFlow, stages: Sequence[Stage], labels: Sequence[str]) -> dict[str, Any]:
@@ -104,7 +89,6 @@ def outline(flow: LayerFlow, stages: Sequence[Stage], labels: Sequence[str]) -> 
         },
         "stages": [_stage(flow, stage) for stage in stages],
         "matrices": {name: _matrix(flow, name) for name in (*SENT, "mask", *WEIGHTS)},
-        "weightNames": list(WEIGHTS),
         "names": {name: NAMES.get(ALIASES.get(name, name) if name in "QKV" else name, name) for name in _drawn(stages)},
         "widths": {name: _width(flow, name) for name in _drawn(stages)},
         "sources": {name: [[s.matrix, s.head, s.rows, s.cols] for s in found] for name, found in SOURCES.items()},
@@ -129,7 +113,7 @@ def whole(flow: LayerFlow) -> bool:
 
 
 def thumbnail(array: np.ndarray, cells: int = THUMBNAIL_CELLS) -> np.ndarray:
-    """The number that is largest in size of each block: (heads, rows, cols) -> (heads, R, C), about ``cells`` in all."""
+    """The number largest in size of each block: (heads, rows, cols) -> (heads, R, C), about ``cells`` in all."""
     heads, rows, cols = array.shape
     side = max(1.0, (rows * cols * heads / cells) ** 0.5)
     # A short side is kept whole and the other one pays for it.

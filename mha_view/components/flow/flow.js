@@ -7,16 +7,32 @@ const BORN = { Q: "x", K: "x", V: "x", q: "Q", k: "K", v: "V", q_rot: "q", k_rot
 const STEP_KEYS = { ArrowRight: 1, PageDown: 1, ArrowLeft: -1, PageUp: -1 };
 const SQUARE = new Set(["dots", "scores", "mask", "masked", "pattern"]);
 
-export default function ({ data, parentElement, setStateValue }) {
-  const keep = memory(parentElement);
-  keep.set = setStateValue;
-  take(keep, data);
-  const view = { ...data, store: keep.store, angles: FLOAT(data.angles) };
+export default function ({ parentElement, setStateValue }) {
+  const keep = memory(parentElement), feeds = ((globalThis.headroomFeeds ??= {}).flow ??= {});
+  Object.assign(keep, { set: setStateValue, seen: null });
+  feeds.wake = () => { cancelAnimationFrame(keep.waking); keep.waking = requestAnimationFrame(() => show(parentElement, keep, feeds)); };
+  show(parentElement, keep, feeds);
+  const stop = onWidth(parentElement, () => { Object.assign(keep, { from: null, seen: null }); show(parentElement, keep, feeds); });
+  return () => { stop(); clearTimeout(keep.timer); cancelAnimationFrame(keep.frame); feeds.wake = null; };
+}
+
+// Draw what the feeds hold, if all of it is here and something in it is new.
+function show(parentElement, keep, feeds) {
+  const { numbers, place } = feeds, theme = themeOf(parentElement.host);
+  if (!numbers || !place || numbers.key !== place.key) return;
+  const seen = [numbers, place, feeds.weights, theme];
+  if (keep.seen?.every((part, i) => part === seen[i])) return;
+  keep.seen = seen;
+  adopt(keep, numbers, place);
+  if (keep.numbers !== numbers) Object.assign(keep, { numbers, store: unpacked(numbers.blobs), angles: FLOAT(numbers.angles) });
+  if (feeds.weights && keep.weights?.key !== feeds.weights.key) keep.weights = { key: feeds.weights.key, ...unpacked(feeds.weights.blobs) };
+  const weights = keep.weights?.key === place.weightsKey ? keep.weights : {};
+  const view = { ...numbers, ...place, angles: keep.angles, store: { ...keep.store, ...weights } };
   const report = (wait) => {
     clearTimeout(keep.timer);
     keep.timer = setTimeout(() => {
       keep.timer = null;
-      keep.set("at", { ...keep.at, zoom: keep.zoom, have: [...keep.store.keys()] });
+      keep.set("at", { ...keep.at, zoom: keep.zoom, have: keep.weights?.key ?? "" });
     }, wait);
   };
   const go = (step) => {
@@ -35,23 +51,17 @@ export default function ({ data, parentElement, setStateValue }) {
       go(keep.at.step + by);
     };
   };
-  if (!keep.store.has(data.key)) report(0);
   draw();
-  const stop = onWidth(parentElement, () => { keep.from = null; draw(); });
-  return () => { stop(); clearTimeout(keep.timer); cancelAnimationFrame(keep.frame); };
+  // A page that was left and opened again may have lost the weights that the server believes to be here.
+  if (stageLacks(view, view.stages[keep.at.step]) && place.sentWeights) report(0);
 }
 
-// Numbers are kept under the key of what made them; the server sends them once. Where one stands is the browser's
-// own until the server says something new.
-function take(keep, data) {
-  keep.store ??= new Map();
-  for (const [key, blobs] of Object.entries(data.blobs)) keep.store.set(key, unpacked(blobs));
-  for (const key of [...keep.store.keys()]) if (key !== data.key && key !== data.weightsKey) keep.store.delete(key);
-  const said = JSON.stringify([data.at, data.key]);
-  if (keep.said !== said && !(keep.timer && keep.at)) keep.at = { ...data.at };
+// Where one stands is the browser's own, until the server says something new.
+function adopt(keep, numbers, place) {
+  const said = JSON.stringify([place.at, place.key]);
+  if (!keep.at || (keep.said !== said && !keep.timer)) keep.at = { ...place.at };
   keep.said = said;
-  const at = keep.at, last = (name) => data.limits[name] - 1;
-  for (const name of ["step", "head", "row", "col"]) at[name] = Math.max(0, Math.min(at[name], last(name)));
+  for (const [name, count] of Object.entries(numbers.limits)) keep.at[name] = Math.max(0, Math.min(keep.at[name], count - 1));
 }
 
 function unpacked(blobs) {
@@ -61,10 +71,7 @@ function unpacked(blobs) {
 const base = (name) => ALIAS[name] ?? name;
 const about = (view, name) => view.matrices[base(name)];
 
-function blobOf(view, name) {
-  const at = view.weightNames.includes(name) ? view.weightsKey : view.key;
-  return view.store.get(at)?.[base(name)];
-}
+const blobOf = (view, name) => view.store[base(name)];
 
 // The exact numbers of one head's matrix, or null where only a thumbnail was sent.
 function exact(view, name, head) {
@@ -446,7 +453,7 @@ function build(root, scene) {
     el("h3", { className: "title" }, `${keep.at.step + 1}. ${stage.title}`), el("p", { className: "text", "aria-live": "polite" }, stage.text),
     el("p", { className: "formulas" }, stage.formulas.map((text) => el("span", { className: "formula" }, text)), el("span", { className: "shapes" }, stage.shapes))));
   root.append(picture(scene), legend(scene), el("p", { className: "caption" }, stage.notice + pooledWords(view, stage)));
-  root.append(tools(`${view.file}-${keep.at.step}`, { svg: () => svgOf(scene), rows: () => table(view, keep, stage), recipe: { ...view.recipe, shown: { ...view.recipe.shown, ...keep.at } } }, keep.open, (open) => { keep.open = open; }));
+  root.append(tools(`headroom-flow-${keep.at.step}`, { svg: () => svgOf(scene), rows: () => table(view, keep, stage), recipe: { ...view.recipe, shown: { ...view.recipe.shown, ...keep.at } } }, keep.open, (open) => { keep.open = open; }));
 }
 
 const stageLacks = (view, stage) => stage.weights.some((name) => !blobOf(view, name));
