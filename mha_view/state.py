@@ -36,11 +36,11 @@ MODEL_CACHE_BYTES = 512 * 2**20
 RUN_CACHE_BYTES = 256 * 2**20
 MAX_RUN_BYTES = 640 * 2**20
 
-PICKS = ("layer", "head", "row", "key", "view", "first", "other", "pin", "preset", "step", "col", "off", "swap")
+PICKS = ("layer", "head", "row", "key", "view", "first", "other", "pin", "preset", "step", "col", "off", "swap", "with")
 STREAMLIT_PARAMS = ("embed", "embed_options")
 # A pick belongs to what it was picked in: another sentence has other rows, other sizes have other heads.
 FORGOTTEN_WITH_SENTENCE = ("row", "key", "col")
-FORGOTTEN_WITH_SIZES = ("layer", "head", "other", "col", "off", "swap")
+FORGOTTEN_WITH_SIZES = ("layer", "head", "other", "col", "off", "swap", "with")
 
 
 class BudgetError(ValueError):

@@ -29,3 +29,4 @@ def draw(shown: flow.Shown, settings: Settings) -> None:
     flow.notes(shown)
     at = flow.picked_place(shown)
     flow.stages(shown, at, settings.scale)
+    flow.writes(shown, at)

@@ -51,14 +51,19 @@ SOURCES: dict[str, tuple[Source, ...]] = {
 class Stage:
     """One stop on the way: its address, the matrices that are drawn left to right, and what it makes.
 
-    columns: matrices that stand above each other share a column. makes: the last column, as the table of sources
-    names it. steps: the steps of the trace whose formulas belong here. weights: the matrices it must be shown.
+    columns: matrices that stand above each other share a column; Q, K, V are q, k, v before the cut, masked is scores
+    with the mask laid over. steps: the steps of the trace whose formulas belong here. weights: those it shows.
     """
 
     name: str
     columns: tuple[tuple[str, ...], ...]
     steps: tuple[str, ...]
     weights: tuple[str, ...] = ()
+
+    @property
+    def makes(self) -> tuple[str, ...]:
+        """What is new in this stage: its last column; cutting and turning make several."""
+        return {"heads": ("q", "k", "v"), "rotary": ("q_rot", "k_rot")}.get(self.name, self.columns[-1])
 
 
 STAGES = (

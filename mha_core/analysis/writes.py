@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Collection
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,13 +15,14 @@ from mha_core.trace import AttentionTrace
 
 @dataclass(frozen=True, eq=False)
 class Writes:
-    """The h writes of one token, in numbers.
+    """What the heads write for one token, line by line; a line is one head, the last may be several together.
 
-    writes: (h, d_model), what each head adds. running: (h, d_model), their sum so far, head by head. out: (d_model,).
-    norms: length of each write. cosines: its direction against out, from -1 to 1; 0 where one of them is zero.
-    shares: how much of out it makes along out's own direction; they sum to 1. deviation: largest |sum - out|.
+    lines: the heads of each line. writes: (lines, d_model), what each adds. running: their sum so far, line by line.
+    out: (d_model,). norms: length of each write. cosines: its direction against out, -1 to 1; 0 where one of them is
+    zero. shares: how much of out it makes along out's own direction; they sum to 1. deviation: largest |sum - out|.
     """
 
+    lines: tuple[tuple[int, ...], ...]
     writes: np.ndarray
     running: np.ndarray
     out: np.ndarray
@@ -44,22 +46,34 @@ class Changed:
     pattern_change: float
 
 
-def writes_of(trace: AttentionTrace, row: int) -> Writes:
-    """What each head writes for token ``row`` of the first sentence."""
-    writes = trace.head_writes()[0, :, row].float().numpy()
-    out = trace.array("out")[row]
+def writes_of(trace: AttentionTrace, row: int, *, most: int, shown: Collection[int] = ()) -> Writes:
+    """What each head writes for token ``row``: at most ``most`` lines, the ``shown`` heads and the longest writes."""
+    every = trace.head_writes()[0, :, row].float().numpy()
+    out, lines = trace.array("out")[row], _lines(every, most, shown)
+    writes = np.stack([every[list(heads)].sum(0) for heads in lines])
     running = np.cumsum(writes, axis=0, dtype=np.float32)
     length = float(out @ out)
-    shares = writes @ out / length if length > 0 else np.zeros(len(writes), np.float32)
     return Writes(
+        lines=lines,
         writes=writes,
         running=running,
         out=out,
         norms=np.linalg.norm(writes, axis=1),
         cosines=np.array([cosine(write, out) for write in writes]),
-        shares=shares,
+        shares=writes @ out / length if length > 0 else np.zeros(len(writes), np.float32),
         deviation=float(np.abs(running[-1] - out).max()),
     )
+
+
+def _lines(writes: np.ndarray, most: int, shown: Collection[int]) -> tuple[tuple[int, ...], ...]:
+    """One line a head where there is room; else the shown and the longest by themselves, and the rest together."""
+    heads = range(len(writes))
+    if len(writes) <= most:
+        return tuple((head,) for head in heads)
+    norms = np.linalg.norm(writes, axis=1)
+    alone = sorted(heads, key=lambda head: (head not in shown, -norms[head]))[: most - 1]
+    rest = tuple(head for head in heads if head not in alone)
+    return (*((head,) for head in sorted(alone)), rest)
 
 
 def changed_output(

@@ -5,13 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import streamlit as st
+
 from mha_core import worked_example
 from mha_core.analysis.flow import LayerFlow, layer_flow, stages_of
+from mha_core.analysis.writes import changed_output, writes_of
 from mha_core.attention import GroupedQueryAttention
 from mha_view import cards, state
 from mha_view.components.controls import Control, control_bar, worded
 from mha_view.components.flow import Place, flow_view
 from mha_view.components.notes import Note, show_notes
+from mha_view.components.writes import MOST_LINES, writes_view
 from mha_view.recipe import recipe
 from mha_view.results import Run, model_key, run_key
 from mha_view.settings import Settings
@@ -91,7 +95,7 @@ def notes(shown: Shown) -> None:
 def picked_place(shown: Shown) -> Place:
     """Stage, head, token and column: what was clicked or linked, or where the page starts."""
     cfg, n = shown.flow.trace.cfg, len(shown.labels)
-    last_col = max(cfg.d_model, n, cfg.n_heads * cfg.head_dim) - 1
+    last_col = max(cfg.d_model, n) - 1
     labels = [label.casefold() for label in shown.labels]
     row = (
         labels.index("sat")
@@ -115,14 +119,43 @@ def stages(shown: Shown, at: Place, scale: str) -> None:
 
     told = state.component_value("flow", "at")
     have, zoom = told.get("have"), told.get("zoom")
-    flow_view(
-        shown.flow,
-        labels=shown.labels,
-        at=at,
-        names=(shown.name, shown.weights_name),
-        have=have if isinstance(have, str) else "",
-        zoom=zoom if isinstance(zoom, dict) else {},
-        scale=scale,
-        recipe=shown.recipe,
-        on_move=move,
-    )
+    with st.container(gap=None):
+        flow_view(
+            shown.flow,
+            labels=shown.labels,
+            at=at,
+            names=(shown.name, shown.weights_name),
+            have=have if isinstance(have, str) else "",
+            zoom=zoom if isinstance(zoom, dict) else {},
+            scale=scale,
+            recipe=shown.recipe,
+            on_move=move,
+        )
+
+
+def writes(shown: Shown, at: Place) -> None:
+    """Concat and W_O head by head, for the chosen token; and the layer computed anew where something is changed."""
+    last = shown.flow.trace.cfg.n_heads - 1
+    off, one, other = (state.pick_number(name, -1, last, -1) for name in ("off", "swap", "with"))
+    swap = (one, other) if one != other and min(one, other) >= 0 else (-1, -1)
+
+    def change() -> None:
+        value = state.component_value("writes", "change")
+        state.set_picks(**{name: value.get(name) for name in ("off", "swap", "with")})
+
+    changed = None
+    if off >= 0 or swap[0] >= 0:
+        wanted = {"off": off if off >= 0 else None, "swap": swap if swap[0] >= 0 else None}
+        changed = changed_output(shown.layer, shown.flow.trace, at.row, **wanted)
+    with st.container(gap=None):
+        writes_view(
+            shown.flow,
+            writes_of(shown.flow.trace, at.row, most=MOST_LINES, shown={at.head, off, *swap}),
+            row=at.row,
+            labels=shown.labels,
+            changed=changed,
+            off=off,
+            swap=swap,
+            recipe={**shown.recipe, "writes": {"row": at.row, "off": off, "swap": swap}},
+            on_change=change,
+        )

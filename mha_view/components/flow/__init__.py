@@ -13,6 +13,7 @@ from mha_view.components import declare, packed
 from mha_view.components.feed import feed
 from mha_view.components.maps import legend_range
 from mha_view.stages import STAGE_WORDS
+from mha_view.theme import bytes_text
 
 # Numbers of one matrix (of all heads, or of the chosen head) up to these many bytes are sent as they are; what is
 # larger goes as a thumbnail, and a window of exact numbers when it is asked for.
@@ -24,9 +25,17 @@ COLOUR_SHARE, FEW_CELLS = 0.98, 300
 SENT = ("x", "q", "k", "v", "q_rot", "k_rot", "dots", "scores", "pattern", "z", "out", "before", "after")
 ALIASES = {"Q": "q", "K": "k", "V": "v", "concat": "z", "masked": "scores"}
 NAMES = {
-    "x": "X", "q": "Q", "k": "K", "v": "V", "q_rot": "Q turned", "k_rot": "K turned", "dots": "Q K^T",
-    "masked": "scores, masked", "before": "stream before", "after": "stream after",
-}  # fmt: skip
+    "x": "X",
+    "q": "Q per head",
+    "k": "K per KV head",
+    "v": "V per KV head",
+    "q_rot": "Q turned",
+    "k_rot": "K turned",
+    "dots": "Q K^T",
+    "masked": "scores, masked",
+    "before": "stream before",
+    "after": "stream after",
+}
 
 _flow = declare("flow", matrix=True)
 
@@ -63,36 +72,43 @@ def flow_view(
     key = names[0] if whole(flow) else f"{names[0]}/{at.head}"
     lacks_weights = bool(stages[at.step].weights) and have != names[1]
     common = {"key": key, "scale": scale, "patternLegend": legend_range(scale), "recipe": dict(recipe)}
-    feed("flow", "numbers", {"key": key, "blobs": numbers(flow, at.head), **outline(flow, stages, labels)})
+    blobs = numbers(flow, at.head)
+    feed(
+        "flow",
+        "numbers",
+        {"key": key, "blobs": blobs, "sentText": _sent_words(flow, blobs), **outline(flow, stages, labels)},
+    )
     if lacks_weights:
         feed("flow", "weights", {"key": names[1], "blobs": weights(flow)})
     place = {"at": asdict(at), "weightsKey": names[1], "sentWeights": have == names[1], "oneHead": not whole(flow)}
     feed("flow", "place", {**common, **place, **_asked(flow, zoom)})
-    _flow(data={}, key="flow", default={"at": None}, on_at_change=on_move)
+    _flow(data=words(stages), key="flow", default={"at": None}, on_at_change=on_move)
+
+
+def words(stages: Sequence[Stage]) -> dict[str, Any]:
+    """What is the same for all sizes and sentences: the stages in words and the table of sources."""
+    return {
+        "stages": [_stage(stage) for stage in stages],
+        "names": {name: NAMES.get(name, name) for name in _drawn(stages)},
+        "sources": {name: [[s.matrix, s.head, s.rows, s.cols] for s in found] for name, found in SOURCES.items()},
+    }
 
 
 def outline(flow: LayerFlow, stages: Sequence[Stage], labels: Sequence[str]) -> dict[str, Any]:
-    """All that is drawn but the numbers: stages, words, shapes, axes and the table of sources."""
+    """Sizes, shapes and axes, the tokens, the mask, and the angles of rotary positions."""
     cfg, n = flow.trace.cfg, len(labels)
     angles = np.zeros(0) if flow.angles is None else flow.angles
-    mask = flow.trace.array("mask")
+    last = {"step": len(stages), "head": cfg.n_heads, "row": n, "col": max(cfg.d_model, n)}
     return {
         "labels": list(labels),
         "heads": cfg.n_heads,
         "perKv": cfg.heads_per_kv,
         "dk": cfg.head_dim,
-        "limits": {
-            "step": len(stages),
-            "head": cfg.n_heads,
-            "row": n,
-            "col": max(cfg.d_model, n, cfg.n_heads * cfg.head_dim),
-        },
-        "stages": [_stage(flow, stage) for stage in stages],
+        "limits": last,
         "matrices": {name: _matrix(flow, name) for name in (*SENT, "mask", *WEIGHTS)},
-        "names": {name: NAMES.get(ALIASES.get(name, name) if name in "QKV" else name, name) for name in _drawn(stages)},
         "widths": {name: _width(flow, name) for name in _drawn(stages)},
-        "sources": {name: [[s.matrix, s.head, s.rows, s.cols] for s in found] for name, found in SOURCES.items()},
-        "mask": "".join("1" if seen else "0" for seen in mask.ravel()),
+        "shapes": [_shapes(flow, stage) for stage in stages],
+        "mask": "".join("1" if seen else "0" for seen in flow.trace.array("mask").ravel()),
         "angles": packed(angles.astype(np.float32)),
     }
 
@@ -109,7 +125,7 @@ def weights(flow: LayerFlow) -> dict[str, Any]:
 
 def whole(flow: LayerFlow) -> bool:
     """Whether every matrix of the pass is sent for all heads, so that another head needs no message."""
-    return all(flow.matrices(name).nbytes <= ALL_BYTES for name in SENT)
+    return all(flow.matrices(name).nbytes <= ALL_BYTES for name in SENT if len(flow.matrices(name)) > 1)
 
 
 def thumbnail(array: np.ndarray, cells: int = THUMBNAIL_CELLS) -> np.ndarray:
@@ -139,7 +155,7 @@ def colour_range(array: np.ndarray) -> dict[str, float]:
 def _blob(flow: LayerFlow, name: str, head: int, limit: int) -> dict[str, Any]:
     array = flow.matrices(name).astype(np.float32, copy=False)
     blob: dict[str, Any] = colour_range(array)
-    if array.nbytes <= limit:
+    if array.nbytes <= (max(limit, ONE_BYTES) if len(array) == 1 else limit):
         return {**blob, "all": packed(array)}
     small = thumbnail(array)
     blob |= {"pool": packed(small), "R": small.shape[1], "C": small.shape[2]}
@@ -147,6 +163,13 @@ def _blob(flow: LayerFlow, name: str, head: int, limit: int) -> dict[str, Any]:
     if name not in WEIGHTS and array[0].nbytes <= ONE_BYTES:
         blob |= {"one": packed(array[at]), "head": at}
     return blob
+
+
+def _sent_words(flow: LayerFlow, blobs: Mapping[str, Any]) -> str:
+    """How much was sent instead of how much, in words."""
+    sent = sum(len(part) * 3 // 4 for blob in blobs.values() for part in blob.values() if isinstance(part, str))
+    whole_bytes = sum(flow.matrices(name).size * 4 for name in SENT)
+    return f"{bytes_text(sent)} were sent instead of {bytes_text(whole_bytes)}."
 
 
 def _asked(flow: LayerFlow, zoom: Mapping[str, Any]) -> dict[str, Any]:
@@ -176,22 +199,24 @@ def _asked(flow: LayerFlow, zoom: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _stage(flow: LayerFlow, stage: Stage) -> dict[str, Any]:
-    words = STAGE_WORDS[stage.name]
-    shapes = [f"{NAMES.get(name, name)} {_shape(flow, name)}" for names in stage.columns for name in names]
-    makes = {"heads": ("q", "k", "v"), "rotary": ("q_rot", "k_rot")}.get(stage.name, stage.columns[-1])
+def _stage(stage: Stage) -> dict[str, Any]:
+    told = STAGE_WORDS[stage.name]
     return {
         "name": stage.name.replace("x V", "× V"),
-        "title": words.title,
-        "text": words.text,
-        "notice": words.notice,
-        "signs": [sign.replace("x", "×") for sign in words.signs],
+        "title": told.title,
+        "text": told.text,
+        "notice": told.notice,
+        "signs": [sign.replace("x", "×") for sign in told.signs],
         "formulas": list(formula_of(stage)),
         "columns": [list(names) for names in stage.columns],
-        "makes": list(makes),
+        "makes": list(stage.makes),
         "weights": list(stage.weights),
-        "shapes": " · ".join(dict.fromkeys(shapes)),
     }
+
+
+def _shapes(flow: LayerFlow, stage: Stage) -> str:
+    found = [f"{NAMES.get(name, name)} {_shape(flow, name)}" for names in stage.columns for name in names]
+    return " · ".join(dict.fromkeys(found))
 
 
 def _axes(name: str) -> tuple[str, str, str]:

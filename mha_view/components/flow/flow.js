@@ -7,9 +7,9 @@ const BORN = { Q: "x", K: "x", V: "x", q: "Q", k: "K", v: "V", q_rot: "q", k_rot
 const STEP_KEYS = { ArrowRight: 1, PageDown: 1, ArrowLeft: -1, PageUp: -1 };
 const SQUARE = new Set(["dots", "scores", "mask", "masked", "pattern"]);
 
-export default function ({ parentElement, setStateValue }) {
+export default function ({ data, parentElement, setStateValue }) {
   const keep = memory(parentElement), feeds = ((globalThis.headroomFeeds ??= {}).flow ??= {});
-  Object.assign(keep, { set: setStateValue, seen: null });
+  Object.assign(keep, { words: data, set: setStateValue, seen: null });
   feeds.wake = () => { cancelAnimationFrame(keep.waking); keep.waking = requestAnimationFrame(() => show(parentElement, keep, feeds)); };
   show(parentElement, keep, feeds);
   const stop = onWidth(parentElement, () => { Object.assign(keep, { from: null, seen: null }); show(parentElement, keep, feeds); });
@@ -19,7 +19,7 @@ export default function ({ parentElement, setStateValue }) {
 // Draw what the feeds hold, if all of it is here and something in it is new.
 function show(parentElement, keep, feeds) {
   const { numbers, place } = feeds, theme = themeOf(parentElement.host);
-  if (!numbers || !place || numbers.key !== place.key) return;
+  if (!numbers || !place || numbers.key !== place.key || numbers.limits.step !== keep.words.stages.length) return;
   const seen = [numbers, place, feeds.weights, theme];
   if (keep.seen?.every((part, i) => part === seen[i])) return;
   keep.seen = seen;
@@ -27,7 +27,7 @@ function show(parentElement, keep, feeds) {
   if (keep.numbers !== numbers) Object.assign(keep, { numbers, store: unpacked(numbers.blobs), angles: FLOAT(numbers.angles) });
   if (feeds.weights && keep.weights?.key !== feeds.weights.key) keep.weights = { key: feeds.weights.key, ...unpacked(feeds.weights.blobs) };
   const weights = keep.weights?.key === place.weightsKey ? keep.weights : {};
-  const view = { ...numbers, ...place, angles: keep.angles, store: { ...keep.store, ...weights } };
+  const view = { ...keep.words, ...numbers, ...place, angles: keep.angles, store: { ...keep.store, ...weights } };
   const report = (wait) => {
     clearTimeout(keep.timer);
     keep.timer = setTimeout(() => {
@@ -112,31 +112,37 @@ function layOut({ view, keep, width }) {
     lanes.push({ head, y, h, mid: y + h / 2 });
     y += h + GAP;
   }
-  const height = inLanes ? y : top + (stage.columns.some((names) => names.length > 1) ? 410 : 300);
-  const room = width - left - 16 - (stage.columns.length - 1) * 62;
+  const stacked = Math.max(...stage.columns.map((names) => names.length));
+  const height = inLanes ? y : top + (stacked > 1 ? 410 : Math.min(300, Math.max(...stage.columns.flat().map((name) => tallOf(view, name)))) + 8);
+  const gaps = stage.columns.slice(1).map((_, i) => (stage.signs[i] ? Math.min(62, width / 16) : 30));
+  const room = width - left - 8 - gaps.reduce((sum, gap) => sum + gap, 0);
   const natural = stage.columns.map((names) => Math.max(...names.map((name) => naturalWidth(view, name, names.length, big / n, height - top))));
   const shrink = Math.min(1, room / natural.reduce((sum, w) => sum + w, 0));
   const plan = { lanes, left, top, height: height + 10, inLanes, blocks: [], signs: [], stage };
   let x = left;
   stage.columns.forEach((names, i) => {
-    const w = Math.max(26, natural[i] * shrink);
+    const w = Math.max(22, natural[i] * shrink);
     names.forEach((name, at) => place(plan, view, keep, name, x, w, names.length, at));
-    if (i < stage.columns.length - 1) plan.signs.push({ x: x + w + 31, y: inLanes ? lanes.find((lane) => lane.head === keep.at.head).mid : top + 120, text: stage.signs[i] });
-    x += w + 62;
+    if (i < gaps.length) plan.signs.push({ x: x + w + gaps[i] / 2, y: inLanes ? lanes.find((lane) => lane.head === keep.at.head).mid : (top + height) / 2, text: stage.signs[i] });
+    x += w + (gaps[i] ?? 0);
   });
   return plan;
 }
 
+// Rows of a matrix that stands by itself, W_O with all its slices.
+const rowsOf = (view, name) => about(view, name).rows * (name === "W_O" ? about(view, name).heads : 1);
+const tallOf = (view, name) => rowsOf(view, name) * 24;
+
 function naturalWidth(view, name, stacked, cell, height) {
-  const { rows, cols, heads } = about(view, name);
-  if (LANE.has(name)) return Math.max(40, Math.min(cols * cell, SQUARE.has(name) ? BIG + 20 : 330));
+  const { cols, heads } = about(view, name);
+  if (LANE.has(name)) return SQUARE.has(name) ? Math.max(90, Math.min(cols * cell, BIG + 20)) : Math.max(60, Math.min(cols * Math.max(cell, 10), 330));
   const all = name === "W_O" ? cols : cols * heads;
-  const side = Math.min(26, Math.max(3, (height / stacked - 36) / (name === "W_O" ? rows * heads : rows)));
+  const side = Math.min(30, Math.max(3, (height / stacked - 36) / rowsOf(view, name)));
   return Math.max(48, Math.min(all * side, stacked > 1 ? 330 : 430));
 }
 
 function place(plan, view, keep, name, x, w, stacked, index) {
-  const { rows, heads } = about(view, name), add = (head, y, h, left, wide, big) => plan.blocks.push({ id: `${name}/${head}`, name, head, x: left, y, w: wide, h, big });
+  const { heads } = about(view, name), add = (head, y, h, left, wide, big) => plan.blocks.push({ id: `${name}/${head}`, name, head, x: left, y, w: wide, h, big });
   if (LANE.has(name)) {
     if (heads === 1 && about(view, name).kind === "none") {
       const lane = plan.lanes.find(({ head }) => head === keep.at.head);
@@ -145,7 +151,7 @@ function place(plan, view, keep, name, x, w, stacked, index) {
     if (about(view, name).kind === "query") return plan.lanes.forEach((lane) => add(lane.head, lane.y, lane.h, x, w, lane.head === keep.at.head));
     return sharedPlaces(plan, view, keep).forEach(({ kv, y, h, big }) => add(kv, y, h, x, w, big));
   }
-  const total = name === "W_O" ? rows * heads : rows, share = (plan.height - plan.top - 10) / stacked;
+  const total = rowsOf(view, name), share = (plan.height - plan.top - 10) / stacked;
   const h = Math.max(20, Math.min(total * 24, share - (stacked > 1 ? 40 : 0), stacked > 1 ? 999 : 320));
   const y = plan.top + index * share + (stacked > 1 ? 0 : plan.inLanes ? Math.max(0, (share - h) / 2) : 0);
   for (let head = 0; head < heads; head++) {
@@ -240,7 +246,8 @@ function wires(pen, { view, keep, theme }, plan) {
     const [name, shared] = pairs[block.name] ?? [];
     const from = name && find(name, shared ? Math.floor(block.head / view.perKv) : block.head);
     if (!from || from.x > block.x) continue;
-    const [x1, y1, x2, y2] = block.name === "concat" ? [from.x + from.w, from.y + from.h / 2, block.x + block.w / 2, block.y - 2] : [from.x + from.w + 2, from.y + from.h / 2, block.x - 3, block.y + block.h / 2];
+    const last = name === "Q" ? find("Q", view.heads - 1) : from, mid = from.y + from.h / 2;
+    const [x1, y1, x2, y2] = block.name === "concat" ? [from.x + from.w, mid, block.x + block.w / 2, mid > block.y + block.h / 2 ? block.y + block.h + 2 : block.y - 2] : [last.x + last.w + 2, mid, block.x - 3, block.y + block.h / 2];
     pen.globalAlpha = block.head === keep.at.head ? 0.9 : 0.35;
     pen.strokeStyle = hueOf(Math.floor(block.head / view.perKv), theme);
     pen.lineWidth = 1.4;
@@ -266,7 +273,7 @@ function captions(pen, { view, keep, inks }, plan) {
     const at = LANE.has(name) ? plan.lanes[0].y : wide.y, spec = about(view, name);
     write(view.names[name], wide.x, at - 22, { weight: 600, ink: inks.ink });
     axis(pen, write, wide.x, at - 8, wide.w, name === "mask" || SQUARE.has(name) ? `${spec.axes[1]} = ${spec.cols}` : view.widths[name], inks);
-    if (LANE.has(name) && spec.kind === "kv" && view.perKv > 1) mine.forEach((block) => write(sharing(view, block.head), block.x, block.y + block.h + 12, { size: 10 }));
+    if (LANE.has(name) && spec.kind === "kv" && view.perKv > 1) mine.forEach((block) => write(sharing(view, block.head), block.x, block.y + block.h + 12, { size: 10, most: block.w + 26 }));
   }
   rowNames(write, view, keep, plan, inks);
   for (const sign of plan.signs) {
@@ -279,7 +286,7 @@ function captions(pen, { view, keep, inks }, plan) {
   }
 }
 
-const sharing = (view, kv) => `KV head ${kv}, read by heads ${kv * view.perKv}\u2013${(kv + 1) * view.perKv - 1}`;
+const sharing = (view, kv) => `KV head ${kv}: heads ${kv * view.perKv}\u2013${(kv + 1) * view.perKv - 1}`;
 
 function axis(pen, write, x, y, w, text, inks) {
   pen.strokeStyle = inks.muted;
@@ -359,19 +366,36 @@ function lightUp(pen, scene, plan, cell, quiet) {
     for (const block of plan.blocks) pen.fillRect(block.x - 1, block.y - 1, block.w + 2, block.h + 2);
     pen.globalAlpha = 1;
   }
-  for (const part of [...lit, { ...cell, rows: [cell.row, cell.row + 1], cols: [cell.col, cell.col + 1], chosen: true }]) {
-    const block = plan.blocks.find(({ name, head }) => name === part.name && head === part.head);
-    if (block) reveal(pen, scene, block, part);
-  }
+  const chosen = { ...cell, rows: [cell.row, cell.row + 1], cols: [cell.col, cell.col + 1] };
+  const places = lit.map((part) => partPlace(view, plan, part)).filter(Boolean), mine = partPlace(view, plan, chosen);
+  places.forEach((at) => reveal(pen, scene, at));
+  frames(pen, inks, places, 1.4);
+  if (mine) { reveal(pen, scene, mine); frames(pen, inks, [mine], 2.6); }
 }
 
-function reveal(pen, { view, inks, base: below }, block, { rows, cols, chosen }) {
-  const spec = about(view, block.name), cw = block.w / spec.cols, ch = block.h / spec.rows, ratio = window.devicePixelRatio || 1;
-  const [x, y, w, h] = [block.x + cols[0] * cw, block.y + rows[0] * ch, (cols[1] - cols[0]) * cw, (rows[1] - rows[0]) * ch];
+function partPlace(view, plan, { name, head, rows, cols }) {
+  const block = plan.blocks.find((b) => b.name === name && b.head === head), spec = about(view, name);
+  if (!block) return null;
+  const cw = block.w / spec.cols, ch = block.h / spec.rows;
+  return { name, all: rows[1] - rows[0] === spec.rows || cols[1] - cols[0] === spec.cols, x: block.x + cols[0] * cw, y: block.y + rows[0] * ch, w: (cols[1] - cols[0]) * cw, h: (rows[1] - rows[0]) * ch };
+}
+
+function reveal(pen, { below }, { x, y, w, h }) {
+  const ratio = window.devicePixelRatio || 1;
   pen.drawImage(below, x * ratio, y * ratio, Math.max(1, w * ratio), Math.max(1, h * ratio), x, y, w, h);
+}
+
+// One frame around all pieces of a matrix that are read as a whole.
+function frames(pen, inks, places, thick) {
+  const joined = [];
+  for (const at of places) {
+    const last = joined[joined.length - 1];
+    if (last?.name === at.name && at.all) Object.assign(last, { w: Math.max(last.x + last.w, at.x + at.w) - last.x, h: Math.max(last.y + last.h, at.y + at.h) - last.y });
+    else joined.push({ ...at });
+  }
   pen.strokeStyle = inks.ink;
-  pen.lineWidth = chosen ? 2.4 : 1.4;
-  pen.strokeRect(x - 1, y - 1, Math.max(2, w + 2), Math.max(2, h + 2));
+  pen.lineWidth = thick;
+  for (const { x, y, w, h } of joined) pen.strokeRect(x - 1, y - 1, Math.max(2, w + 2), Math.max(2, h + 2));
 }
 
 // The numbers behind one cell: pairs to be multiplied, or the row of a softmax; null where only a thumbnail is here.
@@ -451,7 +475,7 @@ function build(root, scene) {
   const { view, keep } = scene, stage = view.stages[keep.at.step];
   root.append(stepBar(scene), el("div", { className: "told" },
     el("h3", { className: "title" }, `${keep.at.step + 1}. ${stage.title}`), el("p", { className: "text", "aria-live": "polite" }, stage.text),
-    el("p", { className: "formulas" }, stage.formulas.map((text) => el("span", { className: "formula" }, text)), el("span", { className: "shapes" }, stage.shapes))));
+    el("p", { className: "formulas" }, stage.formulas.map((text) => el("span", { className: "formula" }, text)), el("span", { className: "shapes" }, view.shapes[keep.at.step]))));
   root.append(picture(scene), legend(scene), el("p", { className: "caption" }, stage.notice + pooledWords(view, stage)));
   root.append(tools(`headroom-flow-${keep.at.step}`, { svg: () => svgOf(scene), rows: () => table(view, keep, stage), recipe: { ...view.recipe, shown: { ...view.recipe.shown, ...keep.at } } }, keep.open, (open) => { keep.open = open; }));
 }
@@ -486,7 +510,7 @@ function picture(scene) {
   const { view, keep, width } = scene, plan = layOut(scene);
   const board = el("div", { className: "board", style: { height: `${plan.height}px` } });
   const below = sizedCanvas(width, plan.height), above = sizedCanvas(width, plan.height), pen = above.getContext("2d");
-  scene.base = below;
+  scene.below = below;
   const say = el("p", { className: "say num", "aria-live": "polite" }), lens = el("div", { className: "lens" });
   const show = (cell, quiet = false) => {
     Object.assign(keep, { cell, quiet });
@@ -584,11 +608,11 @@ function lensOf(view, plan, { name, head, row, col }) {
 
 function legend({ view, keep, theme, inks }) {
   const stage = view.stages[keep.at.step], parts = [], hue = hueOf(Math.floor(keep.at.head / view.perKv), theme);
-  for (const name of new Set(stage.columns.flat())) {
+  for (const name of new Set(stage.columns.flat().map(base))) {
     const spec = about(view, name), full = spec.kind === "none" ? inks.stream : hue;
     if (name === "mask" || !blobOf(view, name)) continue;
     if (name === "pattern") parts.push(legendRamp(inks.tile, full, ...view.patternLegend));
-    else parts.push(signedLegend(inks, full, blobOf(view, name), view.names[name]));
+    else parts.push(signedLegend(inks, full, blobOf(view, name), view.names[stage.columns.flat().find((drawn) => base(drawn) === name)]));
   }
   if (stage.columns.flat().some((name) => ["mask", "masked", "pattern"].includes(name)) && view.mask.includes("0")) parts.push(legendSwatch(hatchCss(inks), "hidden by the mask"));
   return el("div", { className: "legend" }, parts);
@@ -597,7 +621,7 @@ function legend({ view, keep, theme, inks }) {
 function pooledWords(view, stage) {
   const small = [...new Set(stage.columns.flat())].filter((name) => blobOf(view, name)?.pool), lacks = stageLacks(view, stage);
   const told = small.map((name) => { const { rows, cols } = about(view, name), blob = blobOf(view, name); return `${view.names[name]}: ${Math.ceil(rows / blob.R)} x ${Math.ceil(cols / blob.C)} cells a dot`; });
-  return (lacks ? " The weights are on their way." : "") + (told.length ? ` Too large to send whole, so each dot is the number that is largest in size of its block (${told.join("; ")}); click for exact values.` : "");
+  return (lacks ? " The weights are on their way." : "") + (told.length ? ` Too large to send whole, so each dot is the number that is largest in size of its block (${told.join("; ")}); click for exact values. ${view.sentText}` : "");
 }
 
 function table(view, keep, stage) {
