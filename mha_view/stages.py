@@ -19,13 +19,13 @@ STAGE_WORDS = {
     "X": StageWords(
         "One row of numbers for each token",
         "Attention reads X: a row for each token, as wide as the model.",
-        "Rows of the same word differ from layer to layer: what earlier parts wrote is in them.",
+        "In a whole model X is the residual stream, normalised: what earlier parts wrote about a token is in its row.",
     ),
     "W_Q W_K W_V": StageWords(
         "Three products: queries, keys, values",
         "Each row of X is multiplied with three matrices: what it asks, what it answers, what it carries.",
         "One large product each. The h heads are already in it, side by side: slices of one hue read the same K and V.",
-        ("x", "="),
+        ("×", "="),
     ),
     "heads": StageWords(
         "The same numbers, cut into heads",
@@ -43,7 +43,7 @@ STAGE_WORDS = {
         "Every query meets every key",
         "A score is the dot product of one query and one key of the same head.",
         "A row belongs to the token that looks, a column to the token that is looked at.",
-        ("x", "="),
+        ("×", "="),
     ),
     "scale": StageWords(
         "Divided by the square root of d_k",
@@ -67,7 +67,7 @@ STAGE_WORDS = {
         "Each token collects values",
         "A token's z is the sum of the values, each times its weight.",
         "Where a weight is near 1, the row of z is nearly a copy of one row of V.",
-        ("x", "="),
+        ("×", "="),
     ),
     "concat": StageWords(
         "The heads stand side by side again",
@@ -79,7 +79,7 @@ STAGE_WORDS = {
         "W_O mixes the heads",
         "Row slice i of W_O turns head i's z into a vector of full width; the output is the sum of all of them.",
         "Each hue of concat meets its own rows of W_O and no others: below, the same sum is drawn head by head.",
-        ("x", "="),
+        ("×", "="),
     ),
     "+ residual": StageWords(
         "The output is added to the stream",

@@ -7,7 +7,7 @@ from typing import Any
 
 import streamlit as st
 
-from mha_core import worked_example
+from mha_core import worked_example, zoo
 from mha_core.analysis.flow import LayerFlow, layer_flow, stages_of
 from mha_core.analysis.writes import changed_output, writes_of
 from mha_core.attention import GroupedQueryAttention
@@ -21,6 +21,7 @@ from mha_view.results import Run, model_key, run_key
 from mha_view.settings import Settings
 
 PRESETS = {"yours": "your settings", "worked": "worked example"}
+WORKED = "worked"
 PRONOUNS = ("it", "they", "he", "she")
 
 
@@ -34,6 +35,7 @@ class Shown:
     name: str
     weights_name: str
     recipe: dict[str, Any]
+    first_head: int = 0
 
 
 def picked_preset() -> str:
@@ -46,7 +48,7 @@ def example() -> Shown:
     layer, trace = worked_example.layer(), worked_example.trace()
     place = {"figure": "flow", "preset": "worked"}
     flow = layer_flow(layer, trace, trace.array("x"))
-    return Shown(layer, flow, list(worked_example.WORDS), "worked", "worked weights", {"shown": place})
+    return Shown(layer, flow, list(worked_example.WORDS), WORKED, "worked weights", {"shown": place})
 
 
 def yours(settings: Settings, run: Run, layer: int) -> Shown:
@@ -56,13 +58,16 @@ def yours(settings: Settings, run: Run, layer: int) -> Shown:
     flow = layer_flow(module, run.layer(layer), before[0].float().numpy())
     name, weights_name = (f"{hash(key(settings)):x}/{layer}" for key in (run_key, model_key))
     place = recipe(run, figure="flow", layer=layer)
-    return Shown(module, flow, run.tokens.labels, name, f"W {weights_name}", place)
+    return Shown(module, flow, run.tokens.labels, name, f"W {weights_name}", place, _recommended(run.card)[1])
 
 
 def picked_layer(run: Run) -> int:
     """The layer that is shown: what was chosen, or that of the head which the card recommends."""
-    default = 0 if run.card is None else cards.first_head(run.card)[0]
-    return state.pick_number("layer", 0, len(run.trace.layers) - 1, default)
+    return state.pick_number("layer", 0, len(run.trace.layers) - 1, _recommended(run.card)[0])
+
+
+def _recommended(card: zoo.Card | None) -> tuple[int, int]:
+    return (0, 0) if card is None else cards.first_head(card)
 
 
 def bar(preset: str, layer: int | None, n_layers: int) -> None:
@@ -84,12 +89,22 @@ def bar(preset: str, layer: int | None, n_layers: int) -> None:
 
 def notes(shown: Shown) -> None:
     """What must be known about the numbers before they are read."""
-    if shown.name == "worked":
-        text = (
-            "These weights are constructed, not learned: head 0 looks at the places beside it, head 1 lets the verb "
-            "look for its noun. d_model 8, h 2, no mask; every number can be checked by hand."
-        )
-        show_notes([Note(text, title="Worked example.")], key="flow_notes")
+    if shown.name == WORKED:
+        show_notes([Note(worked_words(shown.flow), title="Worked example.")], key="flow_notes")
+
+
+def worked_words(flow: LayerFlow) -> str:
+    """Why the worked example does what it does, with its numbers."""
+    labels, scores, pattern = list(worked_example.WORDS), flow.matrices("scores"), flow.matrices("pattern")
+    cat, sat, down = (labels.index(word) for word in ("cat", "sat", "down"))
+    return (
+        "These weights are constructed, not learned, and small enough to check by hand. A word's row has a 1 for its "
+        f"place (columns 0 to 3) and a 1 for its kind ({', '.join(worked_example.KINDS)}: columns 4 to 7). Head 0 asks "
+        f"for the places beside: “sat” gives “cat” and “down” the score {scores[0, sat, cat]:g} and the weights "
+        f"{pattern[0, sat, cat]:.2f} and {pattern[0, sat, down]:.2f}. In head 1 only the verb asks, for a noun: “sat” "
+        f"gives “cat” the score {scores[1, sat, cat]:g} and the weight {pattern[1, sat, cat]:.2f}; who asks nothing "
+        f"looks evenly, {pattern[1, cat, cat]:.2f} each. No mask, no rotary positions."
+    )
 
 
 def picked_place(shown: Shown) -> Place:
@@ -98,13 +113,11 @@ def picked_place(shown: Shown) -> Place:
     last_col = max(cfg.d_model, n) - 1
     labels = [label.casefold() for label in shown.labels]
     row = (
-        labels.index("sat")
-        if shown.name == "worked"
-        else next((i for i, w in enumerate(labels) if w in PRONOUNS), n - 1)
+        labels.index("sat") if shown.name == WORKED else next((i for i, w in enumerate(labels) if w in PRONOUNS), n - 1)
     )
     return Place(
         step=state.pick_number("step", 0, len(stages_of(shown.flow)) - 1, 0),
-        head=state.pick_number("head", 0, cfg.n_heads - 1, 0),
+        head=state.pick_number("head", 0, cfg.n_heads - 1, shown.first_head),
         row=state.pick_number("row", 0, n - 1, row),
         col=state.pick_number("col", 0, last_col, min(row, last_col)),
     )

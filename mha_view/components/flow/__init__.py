@@ -206,7 +206,7 @@ def _stage(stage: Stage) -> dict[str, Any]:
         "title": told.title,
         "text": told.text,
         "notice": told.notice,
-        "signs": [sign.replace("x", "×") for sign in told.signs],
+        "signs": list(told.signs),
         "formulas": list(formula_of(stage)),
         "columns": [list(names) for names in stage.columns],
         "makes": list(stage.makes),

@@ -81,6 +81,7 @@ function exact(view, name, head) {
 }
 
 function valueAt(view, name, head, row, col) {
+  if (name === "mask") return hidden(view, row, col) ? 0 : 1;
   const values = exact(view, name, head), { cols } = about(view, name);
   if (values) return values[row * cols + col];
   const zoom = view.zoom;
@@ -103,7 +104,7 @@ function layOut({ view, keep, width }) {
   const stage = view.stages[keep.at.step], n = view.labels.length, heads = laneHeads(view, keep);
   const inLanes = stage.columns.some((names) => LANE.has(names[0]));
   const left = inLanes ? 142 : 84, top = 44;
-  const big = Math.max(34, Math.min(BIG, n * 30));
+  const big = Math.max(34, Math.min(BIG, n * 42));
   const small = heads.length > 1 ? Math.min(big, Math.max(FLOOR, (430 - big) / (heads.length - 1) - GAP)) : big;
   const lanes = [];
   let y = top;
@@ -114,9 +115,9 @@ function layOut({ view, keep, width }) {
   }
   const stacked = Math.max(...stage.columns.map((names) => names.length));
   const height = inLanes ? y : top + (stacked > 1 ? 410 : Math.min(300, Math.max(...stage.columns.flat().map((name) => tallOf(view, name)))) + 8);
-  const gaps = stage.columns.slice(1).map((_, i) => (stage.signs[i] ? Math.min(62, width / 16) : 30));
+  const gaps = stage.columns.slice(1).map((_, i) => (!stage.signs[i] ? 30 : stage.signs[i].length > 2 ? 62 : Math.min(62, width / 16)));
   const room = width - left - 8 - gaps.reduce((sum, gap) => sum + gap, 0);
-  const natural = stage.columns.map((names) => Math.max(...names.map((name) => naturalWidth(view, name, names.length, big / n, height - top))));
+  const natural = stage.columns.map((names) => Math.max(...names.map((name) => naturalWidth(view, name, names.length, big / n, height - top, stage.columns.length === 1))));
   const shrink = Math.min(1, room / natural.reduce((sum, w) => sum + w, 0));
   const plan = { lanes, left, top, height: height + 10, inLanes, blocks: [], signs: [], stage };
   let x = left;
@@ -131,14 +132,14 @@ function layOut({ view, keep, width }) {
 
 // Rows of a matrix that stands by itself, W_O with all its slices.
 const rowsOf = (view, name) => about(view, name).rows * (name === "W_O" ? about(view, name).heads : 1);
-const tallOf = (view, name) => rowsOf(view, name) * 24;
+const tallOf = (view, name) => rowsOf(view, name) * 28;
 
-function naturalWidth(view, name, stacked, cell, height) {
+function naturalWidth(view, name, stacked, cell, height, alone) {
   const { cols, heads } = about(view, name);
-  if (LANE.has(name)) return SQUARE.has(name) ? Math.max(90, Math.min(cols * cell, BIG + 20)) : Math.max(60, Math.min(cols * Math.max(cell, 10), 330));
+  if (LANE.has(name)) return SQUARE.has(name) ? Math.max(100, Math.min(cols * cell, BIG + 20)) : Math.max(60, Math.min(cols * Math.max(Math.min(cell, 34), 10), 330));
   const all = name === "W_O" ? cols : cols * heads;
-  const side = Math.min(30, Math.max(3, (height / stacked - 36) / rowsOf(view, name)));
-  return Math.max(48, Math.min(all * side, stacked > 1 ? 330 : 430));
+  const side = Math.min(40, Math.max(3, (height / stacked - 36) / rowsOf(view, name)));
+  return Math.max(48, Math.min(all * side, stacked > 1 ? 330 : alone ? 1000 : 430));
 }
 
 function place(plan, view, keep, name, x, w, stacked, index) {
@@ -152,7 +153,7 @@ function place(plan, view, keep, name, x, w, stacked, index) {
     return sharedPlaces(plan, view, keep).forEach(({ kv, y, h, big }) => add(kv, y, h, x, w, big));
   }
   const total = rowsOf(view, name), share = (plan.height - plan.top - 10) / stacked;
-  const h = Math.max(20, Math.min(total * 24, share - (stacked > 1 ? 40 : 0), stacked > 1 ? 999 : 320));
+  const h = Math.max(20, Math.min(total * 28, share - (stacked > 1 ? 40 : 0), stacked > 1 ? 999 : 320));
   const y = plan.top + index * share + (stacked > 1 ? 0 : plan.inLanes ? Math.max(0, (share - h) / 2) : 0);
   for (let head = 0; head < heads; head++) {
     if (name === "W_O") add(head, y + (head * h) / heads, h / heads, x, w, head === 0);
@@ -181,7 +182,8 @@ function bitmap({ view, keep, theme, inks }, name, head) {
   if (keep.bitmapsOf !== cacheKey) Object.assign(keep, { bitmapsOf: cacheKey, bitmaps: new Map() });
   const id = `${name}/${head}`;
   if (keep.bitmaps.has(id)) return keep.bitmaps.get(id);
-  const { rows, cols } = about(view, name), values = exact(view, name, head), blob = blobOf(view, name);
+  const { rows, cols } = about(view, name), blob = name === "mask" ? { full: 4 } : blobOf(view, name);
+  const values = name === "mask" ? Float32Array.from(view.mask, Number) : exact(view, name, head);
   if (!values && !blob?.pool) return null;
   const seen = values ? pooled(values, rows, cols) : { values: blob.pool.subarray(head * blob.R * blob.C, (head + 1) * blob.R * blob.C), rows: blob.R, cols: blob.C, tall: Math.ceil(rows / blob.R), wide: Math.ceil(cols / blob.C) };
   const rowMax = name === "pattern" && view.scale === "row" ? rowLargest(seen) : null;
@@ -271,7 +273,7 @@ function captions(pen, { view, keep, inks }, plan) {
     const mine = plan.blocks.filter((block) => block.name === name), lead = mine.find((block) => block.big) ?? mine[0];
     const wide = LANE.has(name) ? lead : { ...lead, x: mine[0].x, w: mine[mine.length - 1].x + mine[mine.length - 1].w - mine[0].x, h: mine[mine.length - 1].y + mine[mine.length - 1].h - mine[0].y };
     const at = LANE.has(name) ? plan.lanes[0].y : wide.y, spec = about(view, name);
-    write(view.names[name], wide.x, at - 22, { weight: 600, ink: inks.ink });
+    write(view.names[name], wide.x, at - 22, { weight: 600, ink: inks.ink, most: wide.w + 24 });
     axis(pen, write, wide.x, at - 8, wide.w, name === "mask" || SQUARE.has(name) ? `${spec.axes[1]} = ${spec.cols}` : view.widths[name], inks);
     if (LANE.has(name) && spec.kind === "kv" && view.perKv > 1) mine.forEach((block) => write(sharing(view, block.head), block.x, block.y + block.h + 12, { size: 10, most: block.w + 26 }));
   }

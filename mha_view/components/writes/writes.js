@@ -52,7 +52,7 @@ function lineGrid(scene) {
   scene.sizes = { ...sizes, tall };
   const head = (text, title) => el("span", { className: "head", title }, text);
   const grid = el("div", { className: "lines", style: { gridTemplateColumns: `70px ${sizes.z}px 10px ${sizes.slice}px 10px ${sizes.write}px ${figures}px ${sizes.running}px 96px` } },
-    head(""), head(tight ? "z" : `z, d_k = ${view.dk}`), head(""), head(tight ? "W_O" : "rows of W_O"), head(""), head(`writes, d_model = ${view.dModel}`),
+    head(""), head(tight ? "z" : `z, d_k = ${view.dk}`), head(""), head(tight ? "W_O" : "rows of W_O"), head(""), head(tight ? "writes" : `writes, d_model = ${view.dModel}`),
     el("span", { className: "numbers head" }, ...["norm", "cosine", "share"].map((text) => el("span", {}, text))), head("sum so far"), head(""));
   const change = (off, swap) => keep.set("change", { off, swap: swap[0], with: swap[1], at: Date.now() });
   view.lines.forEach((line) => grid.append(...lineParts(scene, line, change)));
