@@ -8,7 +8,7 @@ choice. The mirror is written by the link component with ``history.replaceState`
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import fields, replace
 from typing import Any
 from urllib.parse import parse_qsl, urlencode
@@ -34,6 +34,7 @@ from mha_view.settings import (
 
 MODEL_CACHE_BYTES = 512 * 2**20
 RUN_CACHE_BYTES = 256 * 2**20
+PACK_CACHE_BYTES = 64 * 2**20
 MAX_RUN_BYTES = 640 * 2**20
 
 PICKS = ("layer", "head", "row", "key", "view", "first", "other", "pin", "preset", "step", "col", "off", "swap", "with")
@@ -161,6 +162,11 @@ def set_pick_choice(name: str, value: object, options: Collection[str]) -> None:
         st.session_state["_picks"][name] = value
 
 
+def drop_picks(*names: str) -> None:
+    """Forget a page's own choices, so that they take their defaults."""
+    _forget(names)
+
+
 def component_value(key: str, name: str) -> dict[str, Any]:
     """What a component reported last under ``name``, or an empty dict."""
     value = getattr(st.session_state.get(key), name, None)
@@ -194,6 +200,25 @@ def pinned() -> tuple[Settings, int, int] | None:
 def cached_model(settings: Settings) -> results.LoadedModel:
     """The model for these settings, shared by all visitors; nobody may change it."""
     return results.load_model(settings)
+
+
+def _pack_bytes(value: Any) -> int:
+    """About how many bytes plain data takes."""
+    if isinstance(value, Mapping):
+        return sum(map(_pack_bytes, value.values()))
+    return (
+        sum(map(_pack_bytes, value))
+        if isinstance(value, (list, tuple))
+        else len(value)
+        if isinstance(value, str)
+        else 8
+    )
+
+
+@cached(LRUCache(PACK_CACHE_BYTES, getsizeof=_pack_bytes), lambda *call: call[0], condition=threading.Condition())
+def cached_pack(_name: tuple[object, ...], make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """What a picture is sent, made once for all visitors; the name says all it depends on, and nobody may change it."""
+    return make()
 
 
 def cached_run(settings: Settings) -> results.Run:

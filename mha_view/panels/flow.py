@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,9 +14,9 @@ from mha_core.analysis.writes import changed_output, writes_of
 from mha_core.attention import GroupedQueryAttention
 from mha_view import cards, state
 from mha_view.components.controls import Control, control_bar, worded
-from mha_view.components.flow import Place, flow_view
+from mha_view.components.flow import Place, flow_view, packed_numbers, packed_weights, whole
 from mha_view.components.notes import Note, show_notes
-from mha_view.components.writes import MOST_LINES, writes_view
+from mha_view.components.writes import MOST_LINES, packed_writes, writes_view
 from mha_view.recipe import recipe
 from mha_view.results import Run, model_key, run_key
 from mha_view.settings import Settings
@@ -56,9 +57,14 @@ def yours(settings: Settings, run: Run, layer: int) -> Shown:
     module = state.cached_model(settings).model.attention_layers()[layer]
     before = next(p.before for p in run.trace.parts if p.layer == layer and p.kind == "attention")
     flow = layer_flow(module, run.layer(layer), before[0].float().numpy())
-    name, weights_name = (f"{hash(key(settings)):x}/{layer}" for key in (run_key, model_key))
+    name, weights_name = (f"{_digest(key(settings))}/{layer}" for key in (run_key, model_key))
     place = recipe(run, figure="flow", layer=layer)
     return Shown(module, flow, run.tokens.labels, name, f"W {weights_name}", place, _recommended(run.card)[1])
+
+
+def _digest(key: tuple[object, ...]) -> str:
+    """A name for a cache key, the same on every server, which says nothing of what was typed."""
+    return hashlib.sha256(repr(key).encode()).hexdigest()[:32]
 
 
 def picked_layer(run: Run) -> int:
@@ -76,6 +82,8 @@ def bar(preset: str, layer: int | None, n_layers: int) -> None:
     def take() -> None:
         value = state.component_value("flow_bar", "set")
         if value.get("name") == "preset":
+            # Another trace has other stages, heads and tokens.
+            state.drop_picks("step", "head", "row", "col", "off", "swap", "with")
             state.set_pick_choice("preset", value.get("value"), PRESETS)
         elif value.get("name") == "layer":
             state.set_picks(layer=value.get("value"))
@@ -130,15 +138,21 @@ def stages(shown: Shown, at: Place, scale: str) -> None:
         value = state.component_value("flow", "at")
         state.set_picks(**{name: value.get(name) for name in ("step", "head", "row", "col")})
 
-    told = state.component_value("flow", "at")
-    have, zoom = told.get("have"), told.get("zoom")
+    told, flow = state.component_value("flow", "at"), shown.flow
+    key = shown.name if whole(flow) else f"{shown.name}/{at.head}"
+    lacks = stages_of(flow)[at.step].weights and told.get("have") != shown.weights_name
+    zoom = told.get("zoom")
     with st.container(gap=None):
         flow_view(
-            shown.flow,
+            flow,
             labels=shown.labels,
             at=at,
-            names=(shown.name, shown.weights_name),
-            have=have if isinstance(have, str) else "",
+            key=key,
+            numbers=state.cached_pack(("numbers", key), lambda: packed_numbers(flow, at.head)),
+            weights=(
+                shown.weights_name,
+                state.cached_pack(("weights", shown.weights_name), lambda: packed_weights(flow)) if lacks else None,
+            ),
             zoom=zoom if isinstance(zoom, dict) else {},
             scale=scale,
             recipe=shown.recipe,
@@ -156,19 +170,15 @@ def writes(shown: Shown, at: Place) -> None:
         value = state.component_value("writes", "change")
         state.set_picks(**{name: value.get(name) for name in ("off", "swap", "with")})
 
-    changed = None
-    if off >= 0 or swap[0] >= 0:
-        wanted = {"off": off if off >= 0 else None, "swap": swap if swap[0] >= 0 else None}
-        changed = changed_output(shown.layer, shown.flow.trace, at.row, **wanted)
+    def packed_now() -> dict[str, Any]:
+        trace, changed = shown.flow.trace, None
+        if off >= 0 or swap[0] >= 0:
+            wanted = {"off": off if off >= 0 else None, "swap": swap if swap[0] >= 0 else None}
+            changed = changed_output(shown.layer, trace, at.row, **wanted)
+        found = writes_of(trace, at.row, most=MOST_LINES, shown={at.head, off, *swap})
+        return packed_writes(shown.flow, found, at.row, changed=changed, off=off, swap=swap, token=token)
+
+    token = shown.labels[at.row]
     with st.container(gap=None):
-        writes_view(
-            shown.flow,
-            writes_of(shown.flow.trace, at.row, most=MOST_LINES, shown={at.head, off, *swap}),
-            row=at.row,
-            labels=shown.labels,
-            changed=changed,
-            off=off,
-            swap=swap,
-            recipe={**shown.recipe, "writes": {"row": at.row, "off": off, "swap": swap}},
-            on_change=change,
-        )
+        data = state.cached_pack(("writes", shown.name, at.row, at.head, off, swap), packed_now)
+        writes_view(data, token=token, on_change=change)

@@ -22,4 +22,4 @@ _feed = component(
 
 def feed(picture: str, name: str, data: Mapping[str, Any]) -> None:
     """Hand ``data`` to the picture of that name in the browser; the picture is drawn anew."""
-    _feed(data={"picture": picture, "name": name, **data}, key=f"{picture}_{name}")
+    _feed(data={"picture": picture, "name": name, "data": dict(data)}, key=f"{picture}_{name}")

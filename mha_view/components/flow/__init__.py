@@ -55,8 +55,9 @@ def flow_view(
     *,
     labels: Sequence[str],
     at: Place,
-    names: tuple[str, str],
-    have: str,
+    key: str,
+    numbers: Mapping[str, Any],
+    weights: tuple[str, Mapping[str, Any] | None],
     zoom: Mapping[str, Any],
     scale: str,
     recipe: Mapping[str, Any],
@@ -64,24 +65,25 @@ def flow_view(
 ) -> None:
     """Draw the stages of one layer; steps and pointing stay in the browser, which reports ``at`` when it comes to rest.
 
-    names: what names the numbers and the weights. have: the name of the weights that the browser holds; they are sent
-    when a stage that shows them is opened, and once. zoom: a cell of a matrix that was too large to send (name, head,
-    row, col), or nothing.
+    numbers: of ``packed_numbers``; key names them. weights: their name, and ``packed_weights`` where the browser lacks
+    them; it reports the name of those it holds as ``have``. zoom: a cell of a matrix that was too large to send (name,
+    head, row, col), or nothing.
     """
     stages = stages_of(flow)
-    key = names[0] if whole(flow) else f"{names[0]}/{at.head}"
-    lacks_weights = bool(stages[at.step].weights) and have != names[1]
-    common = {"key": key, "scale": scale, "patternLegend": legend_range(scale), "recipe": dict(recipe)}
-    blobs = numbers(flow, at.head)
-    feed(
-        "flow",
-        "numbers",
-        {"key": key, "blobs": blobs, "sentText": _sent_words(flow, blobs), **outline(flow, stages, labels)},
-    )
-    if lacks_weights:
-        feed("flow", "weights", {"key": names[1], "blobs": weights(flow)})
-    place = {"at": asdict(at), "weightsKey": names[1], "sentWeights": have == names[1], "oneHead": not whole(flow)}
-    feed("flow", "place", {**common, **place, **_asked(flow, zoom)})
+    feed("flow", "numbers", {"key": key, **numbers, **outline(flow, stages, labels)})
+    if weights[1] is not None:
+        feed("flow", "weights", {"key": weights[0], "blobs": weights[1]})
+    place = {
+        "key": key,
+        "at": asdict(at),
+        "weightsKey": weights[0],
+        "sentWeights": weights[1] is None,
+        "oneHead": not whole(flow),
+        "scale": scale,
+        "patternLegend": legend_range(scale),
+        "recipe": dict(recipe),
+    }
+    feed("flow", "place", {**place, **_asked(flow, zoom)})
     _flow(data=words(stages), key="flow", default={"at": None}, on_at_change=on_move)
 
 
@@ -108,17 +110,18 @@ def outline(flow: LayerFlow, stages: Sequence[Stage], labels: Sequence[str]) -> 
         "matrices": {name: _matrix(flow, name) for name in (*SENT, "mask", *WEIGHTS)},
         "widths": {name: _width(flow, name) for name in _drawn(stages)},
         "shapes": [_shapes(flow, stage) for stage in stages],
-        "mask": "".join("1" if seen else "0" for seen in flow.trace.array("mask").ravel()),
+        "mask": (flow.trace.array("mask").astype(np.uint8) + ord("0")).tobytes().decode("ascii"),
         "angles": packed(angles.astype(np.float32)),
     }
 
 
-def numbers(flow: LayerFlow, head: int) -> dict[str, Any]:
+def packed_numbers(flow: LayerFlow, head: int) -> dict[str, Any]:
     """The matrices of the pass, each whole, or whole for the chosen head beside a thumbnail, or a thumbnail."""
-    return {name: _blob(flow, name, head, ALL_BYTES) for name in SENT}
+    blobs = {name: _blob(flow, name, head, ALL_BYTES) for name in SENT}
+    return {"blobs": blobs, "sentText": _sent_words(flow, blobs)}
 
 
-def weights(flow: LayerFlow) -> dict[str, Any]:
+def packed_weights(flow: LayerFlow) -> dict[str, Any]:
     """The four projections, whole as raw float32 or as thumbnails."""
     return {name: _blob(flow, name, 0, WEIGHT_BYTES) for name in WEIGHTS}
 
@@ -138,8 +141,11 @@ def thumbnail(array: np.ndarray, cells: int = THUMBNAIL_CELLS) -> np.ndarray:
     tall, wide = -(-rows // -(-rows // tall)), -(-cols // max(1, -(-cols // wide)))
     padded = np.zeros((heads, -(-rows // tall) * tall, -(-cols // wide) * wide), array.dtype)
     padded[:, :rows, :cols] = array
-    blocks = padded.reshape(heads, padded.shape[1] // tall, tall, padded.shape[2] // wide, wide)
-    high, low = blocks.max((2, 4)), blocks.min((2, 4))
+    # (heads, R tall, C wide) -> (heads, R, C): along the rows first, where the numbers lie side by side
+    blocks = padded.reshape(heads, -1, tall, padded.shape[2])
+    high, low = blocks.max(2), blocks.min(2)
+    high, low = (side.reshape(heads, blocks.shape[1], -1, wide) for side in (high, low))
+    high, low = high.max(3), low.min(3)
     return np.where(high >= -low, high, low)
 
 

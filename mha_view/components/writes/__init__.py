@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -14,39 +14,37 @@ from mha_view.components.feed import feed
 from mha_view.components.flow import colour_range, thumbnail
 from mha_view.theme import small
 
-MOST_LINES, BAR_DIMENSIONS, STRIP_COLS = 12, 8, 256
-SLICE_CELLS = 192
+MOST_LINES, BAR_DIMENSIONS = 12, 8
+STRIP_COLS, SUM_COLS, SLICE_CELLS = 256, 64, 96
+# As the self-check strip allows.
+SUM_TOLERANCE = 1e-4
 
 _writes = declare("writes", matrix=True)
 
 
-def writes_view(
-    flow: LayerFlow,
-    writes: Writes,
-    *,
-    row: int,
-    labels: Sequence[str],
-    changed: Changed | None,
-    off: int,
-    swap: tuple[int, int],
-    recipe: Mapping[str, Any],
-    on_change: Callable[[], None],
-) -> None:
-    """Draw the heads' writes for token ``row`` and their sum; a press reports ``change`` = off, swap, with (-1: none).
+def writes_view(data: Mapping[str, Any], *, token: str, on_change: Callable[[], None]) -> None:
+    """Draw what ``packed_writes`` made of one token; a press reports ``change`` = off, swap, with (-1: none)."""
+    feed("writes", "data", {**data, "token": token})
+    _writes(data={}, key="writes", default={"change": None}, on_change_change=on_change)
+
+
+def packed_writes(
+    flow: LayerFlow, writes: Writes, row: int, *, changed: Changed | None, off: int, swap: tuple[int, int], token: str
+) -> dict[str, Any]:
+    """The heads' writes for token ``row`` and their sum, as the browser draws them.
 
     changed: the layer computed anew with head ``off`` switched off, or the slices of W_O of ``swap`` swapped.
     """
-    dims = bar_dimensions(writes)
-    cfg = flow.trace.cfg
-    data = {
-        "token": labels[row],
+    cfg, dims = flow.trace.cfg, bar_dimensions(writes)
+    totals = np.stack((writes.running[-1], writes.out))
+    return {
         "lines": [_line(flow, writes, i, row) for i in range(len(writes.lines))],
         "dims": dims,
         "bars": {
-            "writes": writes.writes[:, dims].tolist(),
-            "running": writes.running[:, dims].tolist(),
-            "out": writes.out[dims].tolist(),
-            "changed": None if changed is None else changed.out[dims].tolist(),
+            "writes": _exact(writes.writes[:, dims]),
+            "running": _exact(writes.running[:, dims]),
+            "out": _exact(writes.out[dims]),
+            "changed": None if changed is None else _exact(changed.out[dims]),
         },
         "out": _strip(writes.out),
         "changed": None if changed is None else _strip(changed.out),
@@ -54,20 +52,14 @@ def writes_view(
         "dk": cfg.head_dim,
         "perKv": cfg.heads_per_kv,
         "heads": cfg.n_heads,
-        "ranges": {
-            "writes": colour_range(writes.writes),
-            "out": colour_range(np.stack((writes.running[-1], writes.out))),
-        },
+        "ranges": {"writes": colour_range(writes.writes), "out": colour_range(totals)},
         "zRange": colour_range(flow.trace.array("concat")),
-        "sum": {"deviation": small(writes.deviation), "ok": writes.deviation <= 1e-4},
+        "sum": {"deviation": small(writes.deviation), "ok": writes.deviation <= SUM_TOLERANCE},
         "length": float(np.linalg.norm(writes.out)),
         "off": off,
         "swap": list(swap),
-        "told": "" if changed is None else change_words(changed, writes, labels[row], off, swap),
-        "recipe": dict(recipe),
+        "told": "" if changed is None else change_words(changed, writes, token, off, swap),
     }
-    feed("writes", "data", data)
-    _writes(data={}, key="writes", default={"change": None}, on_change_change=on_change)
 
 
 def bar_dimensions(writes: Writes) -> list[int]:
@@ -94,13 +86,11 @@ def _line(flow: LayerFlow, writes: Writes, i: int, row: int) -> dict[str, Any]:
     piece = flow.matrices("concat")[heads[0], row]
     return {
         "heads": list(heads),
-        "z": packed(piece.astype(np.float32)) if alone else "",
+        "z": _exact(piece) if alone else "",
         "slice": _slice(flow, heads[0]) if alone else None,
         "write": _strip(writes.writes[i]),
-        "running": _strip(writes.running[i]),
-        "norm": float(writes.norms[i]),
-        "cosine": float(writes.cosines[i]),
-        "share": float(writes.shares[i]),
+        "running": _strip(writes.running[i], SUM_COLS),
+        "figures": _exact(np.array([writes.norms[i], writes.cosines[i], writes.shares[i]])),
     }
 
 
@@ -111,8 +101,10 @@ def _slice(flow: LayerFlow, head: int) -> dict[str, Any]:
     return {"rows": len(small_one), "levels": packed(np.round(small_one / most * 127).astype(np.int8))}
 
 
-def _strip(vector: np.ndarray) -> str:
-    """One vector as the browser draws it, at most STRIP_COLS dots of the number largest in size."""
-    if len(vector) <= STRIP_COLS:
-        return packed(vector.astype(np.float32))
-    return packed(thumbnail(vector[None, None].astype(np.float32), STRIP_COLS)[0, 0])
+def _strip(vector: np.ndarray, cols: int = STRIP_COLS) -> str:
+    """One vector as the browser draws it, at most ``cols`` dots of the number largest in size."""
+    return _exact(vector if len(vector) <= cols else thumbnail(vector[None, None], cols)[0, 0])
+
+
+def _exact(array: np.ndarray) -> str:
+    return packed(array.astype(np.float32))

@@ -16,8 +16,14 @@ export default function ({ parentElement, setStateValue }) {
 }
 
 function opened(data) {
-  const lines = data.lines.map((line) => ({ ...line, z: line.z ? FLOAT(line.z) : null, write: FLOAT(line.write), running: FLOAT(line.running) }));
-  return { ...data, lines, out: FLOAT(data.out), changed: data.changed && FLOAT(data.changed) };
+  const lines = data.lines.map((line) => {
+    const [norm, cosine, share] = FLOAT(line.figures);
+    return { ...line, norm, cosine, share, z: line.z ? FLOAT(line.z) : null, write: FLOAT(line.write), running: FLOAT(line.running) };
+  });
+  const rows = (text) => { const all = FLOAT(text), wide = data.dims.length; return lines.map((_, i) => [...all.subarray(i * wide, (i + 1) * wide)]); };
+  const { writes, running, out, changed } = data.bars;
+  const bars = { writes: rows(writes), running: rows(running), out: [...FLOAT(out)], changed: changed && [...FLOAT(changed)] };
+  return { ...data, lines, bars, out: FLOAT(data.out), changed: data.changed && FLOAT(data.changed) };
 }
 
 const kvOf = (view, line) => Math.floor(line.heads[0] / view.perKv);
@@ -38,7 +44,7 @@ function build(root, scene) {
     el("h3", {}, view.dModel > view.dims.length ? `The same sum in the ${view.dims.length} dimensions where the output is largest` : "The same sum, dimension by dimension"),
     bars(scene), say, legend(view, theme, inks),
     el("p", { className: "caption" }, `${notice(view)} Click a cell above to choose another token.`),
-    tools("headroom-writes", { svg: () => svgOf(scene), rows: () => table(view), recipe: view.recipe }, keep.open, (open) => { keep.open = open; }));
+    tools("headroom-writes", { svg: () => svgOf(scene), rows: () => table(view), recipe: { ...globalThis.headroomFeeds.flow?.place?.recipe, figure: "writes", token: view.token, off: view.off, swap: view.swap } }, keep.open, (open) => { keep.open = open; }));
 }
 
 function notice(view) {
