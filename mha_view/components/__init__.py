@@ -26,7 +26,9 @@ def declare(name: str, *, picture: bool = True, matrix: bool = False) -> Any:
     picture: it can draw maps and export itself. matrix: it draws signed matrices too.
     """
     layers = [FOLDER / "base", *([FOLDER / "draw"] if picture else []), *([FOLDER / "matrix"] if matrix else [])]
-    layers.append(FOLDER / name / name)
+    # A large part is cut into several scripts; the one with its name comes last.
+    others = sorted(path.with_suffix("") for path in (FOLDER / name).glob("*.js") if path.stem != name)
+    layers += [*others, FOLDER / name / name]
     styles, scripts = (
         "\n".join(_slim(path.read_text(encoding="utf-8")) for path in paths if path.exists())
         for paths in ([layer.with_suffix(suffix) for layer in layers] for suffix in (".css", ".js"))

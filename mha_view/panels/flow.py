@@ -141,7 +141,7 @@ def stages(shown: Shown, at: Place, scale: str) -> None:
     told, flow = state.component_value("flow", "at"), shown.flow
     key = shown.name if whole(flow) else f"{shown.name}/{at.head}"
     lacks = stages_of(flow)[at.step].weights and told.get("have") != shown.weights_name
-    zoom = told.get("zoom")
+    zoom, echo = told.get("zoom"), told.get("count")
     with st.container(gap=None):
         flow_view(
             flow,
@@ -154,6 +154,7 @@ def stages(shown: Shown, at: Place, scale: str) -> None:
                 state.cached_pack(("weights", shown.weights_name), lambda: packed_weights(flow)) if lacks else None,
             ),
             zoom=zoom if isinstance(zoom, dict) else {},
+            echo=echo if isinstance(echo, int) else 0,
             scale=scale,
             recipe=shown.recipe,
             on_move=move,

@@ -59,6 +59,7 @@ def flow_view(
     numbers: Mapping[str, Any],
     weights: tuple[str, Mapping[str, Any] | None],
     zoom: Mapping[str, Any],
+    echo: int,
     scale: str,
     recipe: Mapping[str, Any],
     on_move: Callable[[], None],
@@ -67,7 +68,7 @@ def flow_view(
 
     numbers: of ``packed_numbers``; key names them. weights: their name, and ``packed_weights`` where the browser lacks
     them; it reports the name of those it holds as ``have``. zoom: a cell of a matrix that was too large to send (name,
-    head, row, col), or nothing.
+    head, row, col), or nothing. echo: how many places it had reported when it reported the last one.
     """
     stages = stages_of(flow)
     feed("flow", "numbers", {"key": key, **numbers, **outline(flow, stages, labels)})
@@ -76,6 +77,7 @@ def flow_view(
     place = {
         "key": key,
         "at": asdict(at),
+        "echo": echo,
         "weightsKey": weights[0],
         "sentWeights": weights[1] is None,
         "oneHead": not whole(flow),

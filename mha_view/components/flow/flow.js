@@ -1,38 +1,57 @@
 // One layer, stage by stage: every cell a number of the trace. Steps, pointing and arithmetic stay in the browser.
 
-const LANES = 8, BIG = 250, FLOOR = 20, GAP = 18, MOVE = 380;
-const ALIAS = { Q: "q", K: "k", V: "v", concat: "z", masked: "scores" };
-const LANE = new Set(["q", "k", "v", "q_rot", "k_rot", "dots", "scores", "mask", "masked", "pattern", "z"]);
-const BORN = { Q: "x", K: "x", V: "x", q: "Q", k: "K", v: "V", q_rot: "q", k_rot: "k", dots: "q_rot", scores: "dots", masked: "scores", pattern: "masked", z: "pattern", concat: "z", out: "concat", after: "before" };
 const STEP_KEYS = { ArrowRight: 1, PageDown: 1, ArrowLeft: -1, PageUp: -1 };
-const SQUARE = new Set(["dots", "scores", "mask", "masked", "pattern"]);
 
 export default function ({ data, parentElement, setStateValue }) {
   const keep = memory(parentElement), feeds = ((globalThis.headroomFeeds ??= {}).flow ??= {});
-  Object.assign(keep, { words: data, set: setStateValue, seen: null });
+  Object.assign(keep, { words: data, set: setStateValue });
   feeds.wake = () => { cancelAnimationFrame(keep.waking); keep.waking = requestAnimationFrame(() => show(parentElement, keep, feeds)); };
   show(parentElement, keep, feeds);
-  const stop = onWidth(parentElement, () => { Object.assign(keep, { from: null, seen: null }); show(parentElement, keep, feeds); });
+  const stop = onWidth(parentElement, () => { keep.from = null; show(parentElement, keep, feeds); });
   return () => { stop(); clearTimeout(keep.timer); cancelAnimationFrame(keep.frame); feeds.wake = null; };
 }
 
 // Draw what the feeds hold, if all of it is here and something in it is new.
 function show(parentElement, keep, feeds) {
-  const { numbers, place } = feeds, theme = themeOf(parentElement.host);
+  const { numbers, place } = feeds;
   if (!numbers || !place || numbers.key !== place.key || numbers.limits.step !== keep.words.stages.length) return;
-  const seen = [numbers, place, feeds.weights, theme];
-  if (keep.seen?.every((part, i) => part === seen[i])) return;
-  keep.seen = seen;
   adopt(keep, numbers, place);
+  if (keep.shown === signature(parentElement, keep, feeds)) return;
+  const view = viewOf(keep, feeds), acts = actsOf(parentElement, keep, view, feeds);
+  acts.draw();
+  // A page that was left and opened again may have lost the weights that the server believes to be here.
+  if (stageLacks(view, view.stages[keep.at.step]) && place.sentWeights) acts.report(0);
+}
+
+// All that a drawing depends on; what only echoes the browser's own place changes nothing on screen.
+function signature(parentElement, keep, { numbers, place, weights }) {
+  return JSON.stringify([numbers.key, weights?.key, { ...place, at: keep.at, echo: 0, sentWeights: 0 }, themeOf(parentElement.host), keep.width]);
+}
+
+// Where one stands is the browser's own, until the server says something new that is no echo of an older place.
+function adopt(keep, numbers, place) {
+  const said = JSON.stringify([place.at, place.key]);
+  if (!keep.at) keep.count = place.echo;
+  if (!keep.at || (keep.said !== said && !keep.timer && place.echo === keep.count)) keep.at = { ...place.at };
+  keep.said = said;
+  for (const [name, count] of Object.entries(numbers.limits)) keep.at[name] = Math.max(0, Math.min(keep.at[name], count - 1));
+}
+
+// Everything there is to draw from; the numbers are unpacked once.
+function viewOf(keep, { numbers, place, weights }) {
   if (keep.numbers !== numbers) Object.assign(keep, { numbers, store: unpacked(numbers.blobs), angles: FLOAT(numbers.angles) });
-  if (feeds.weights && keep.weights?.key !== feeds.weights.key) keep.weights = { key: feeds.weights.key, ...unpacked(feeds.weights.blobs) };
-  const weights = keep.weights?.key === place.weightsKey ? keep.weights : {};
-  const view = { ...keep.words, ...numbers, ...place, angles: keep.angles, store: { ...keep.store, ...weights } };
+  if (weights && keep.weights?.key !== weights.key) keep.weights = { key: weights.key, ...unpacked(weights.blobs) };
+  const held = keep.weights?.key === place.weightsKey ? keep.weights : {};
+  return { ...keep.words, ...numbers, ...place, angles: keep.angles, store: { ...keep.store, ...held } };
+}
+
+// Draw, step, and tell the server where one has come to rest.
+function actsOf(parentElement, keep, view, feeds) {
   const report = (wait) => {
     clearTimeout(keep.timer);
     keep.timer = setTimeout(() => {
-      keep.timer = null;
-      keep.set("at", { ...keep.at, zoom: keep.zoom, have: keep.weights?.key ?? "" });
+      Object.assign(keep, { timer: null, count: keep.count + 1 });
+      keep.set("at", { ...keep.at, zoom: keep.zoom, have: keep.weights?.key ?? "", count: keep.count });
     }, wait);
   };
   const go = (step) => {
@@ -43,7 +62,8 @@ function show(parentElement, keep, feeds) {
     report(stageLacks(view, view.stages[step]) ? 0 : 500);
   };
   const draw = () => {
-    const root = rebuild(parentElement, (root, theme, inks) => build(root, { view, keep, theme, inks, report, draw, go, width: widthOf(parentElement) }));
+    keep.shown = signature(parentElement, keep, feeds);
+    const root = rebuild(parentElement, (root, theme, inks) => buildOrTable(root, { view, keep, theme, inks, report, draw, go, width: widthOf(parentElement) }));
     root.onkeydown = (event) => {
       const by = STEP_KEYS[event.key], inCells = event.target.classList.contains("cells");
       if (!by || (inCells && event.key.startsWith("Arrow"))) return;
@@ -51,427 +71,22 @@ function show(parentElement, keep, feeds) {
       go(keep.at.step + by);
     };
   };
-  draw();
-  // A page that was left and opened again may have lost the weights that the server believes to be here.
-  if (stageLacks(view, view.stages[keep.at.step]) && place.sentWeights) report(0);
+  return { report, go, draw };
 }
 
-// Where one stands is the browser's own, until the server says something new.
-function adopt(keep, numbers, place) {
-  const said = JSON.stringify([place.at, place.key]);
-  if (!keep.at || (keep.said !== said && !keep.timer)) keep.at = { ...place.at };
-  keep.said = said;
-  for (const [name, count] of Object.entries(numbers.limits)) keep.at[name] = Math.max(0, Math.min(keep.at[name], count - 1));
+// Where the picture cannot be drawn, the same numbers stand as a table.
+function buildOrTable(root, scene) {
+  const { view, keep } = scene, stage = view.stages[keep.at.step];
+  try {
+    build(root, scene);
+  } catch (error) {
+    root.replaceChildren(el("h3", { className: "title" }, stage.title), el("p", { className: "text" }, `The picture cannot be drawn here (${error.message}); these are its numbers.`), tableOf(table(view, keep, stage)));
+  }
 }
 
 function unpacked(blobs) {
   return Object.fromEntries(Object.entries(blobs).map(([name, blob]) => [name, { ...blob, all: blob.all && FLOAT(blob.all), one: blob.one && FLOAT(blob.one), pool: blob.pool && FLOAT(blob.pool) }]));
 }
-
-const base = (name) => ALIAS[name] ?? name;
-const about = (view, name) => view.matrices[base(name)];
-
-const blobOf = (view, name) => view.store[base(name)];
-
-// The exact numbers of one head's matrix, or null where only a thumbnail was sent.
-function exact(view, name, head) {
-  const blob = blobOf(view, name), { rows, cols } = about(view, name);
-  if (blob?.all) return blob.all.subarray(head * rows * cols, (head + 1) * rows * cols);
-  return blob?.one && blob.head === head ? blob.one : null;
-}
-
-function valueAt(view, name, head, row, col) {
-  if (name === "mask") return hidden(view, row, col) ? 0 : 1;
-  const values = exact(view, name, head), { cols } = about(view, name);
-  if (values) return values[row * cols + col];
-  const zoom = view.zoom;
-  if (zoom?.name !== base(name) || zoom.head !== head) return null;
-  const r = row - zoom.row, c = col - zoom.col;
-  return r >= 0 && r < zoom.rows && c >= 0 && c < zoom.cols ? zoom.values[r * zoom.cols + c] : null;
-}
-
-const hidden = (view, row, key) => view.mask[row * view.labels.length + key] === "0";
-const kvOf = (view, name, head) => ({ query: Math.floor(head / view.perKv), kv: head, none: null })[about(view, name).heads === 1 && about(view, name).kind === "none" ? "none" : about(view, name).kind];
-
-// --- where everything stands ------------------------------------------------------------------------------------------
-
-function laneHeads(view, keep) {
-  const first = Math.floor(keep.at.head / LANES) * LANES;
-  return Array.from({ length: Math.min(LANES, view.heads - first) }, (_, i) => first + i);
-}
-
-function layOut({ view, keep, width }) {
-  const stage = view.stages[keep.at.step], n = view.labels.length, heads = laneHeads(view, keep);
-  const inLanes = stage.columns.some((names) => LANE.has(names[0]));
-  const left = inLanes ? 142 : 84, top = 44;
-  const big = Math.max(34, Math.min(BIG, n * 42));
-  const small = heads.length > 1 ? Math.min(big, Math.max(FLOOR, (430 - big) / (heads.length - 1) - GAP)) : big;
-  const lanes = [];
-  let y = top;
-  for (const head of heads) {
-    const h = head === keep.at.head ? big : small;
-    lanes.push({ head, y, h, mid: y + h / 2 });
-    y += h + GAP;
-  }
-  const stacked = Math.max(...stage.columns.map((names) => names.length));
-  const height = inLanes ? y : top + (stacked > 1 ? 410 : Math.min(300, Math.max(...stage.columns.flat().map((name) => tallOf(view, name)))) + 8);
-  const gaps = stage.columns.slice(1).map((_, i) => (!stage.signs[i] ? 30 : stage.signs[i].length > 2 ? 62 : Math.min(62, width / 16)));
-  const room = width - left - 8 - gaps.reduce((sum, gap) => sum + gap, 0);
-  const natural = stage.columns.map((names) => Math.max(...names.map((name) => naturalWidth(view, name, names.length, big / n, height - top, stage.columns.length === 1))));
-  const shrink = Math.min(1, room / natural.reduce((sum, w) => sum + w, 0));
-  const plan = { lanes, left, top, height: height + 10, inLanes, blocks: [], signs: [], stage };
-  let x = left;
-  stage.columns.forEach((names, i) => {
-    const w = Math.max(22, natural[i] * shrink);
-    names.forEach((name, at) => place(plan, view, keep, name, x, w, names.length, at));
-    if (i < gaps.length) plan.signs.push({ x: x + w + gaps[i] / 2, y: inLanes ? lanes.find((lane) => lane.head === keep.at.head).mid : (top + height) / 2, text: stage.signs[i] });
-    x += w + (gaps[i] ?? 0);
-  });
-  return plan;
-}
-
-// Rows of a matrix that stands by itself, W_O with all its slices.
-const rowsOf = (view, name) => about(view, name).rows * (name === "W_O" ? about(view, name).heads : 1);
-const tallOf = (view, name) => rowsOf(view, name) * 28;
-
-function naturalWidth(view, name, stacked, cell, height, alone) {
-  const { cols, heads } = about(view, name);
-  if (LANE.has(name)) return SQUARE.has(name) ? Math.max(100, Math.min(cols * cell, BIG + 20)) : Math.max(60, Math.min(cols * Math.max(Math.min(cell, 34), 10), 330));
-  const all = name === "W_O" ? cols : cols * heads;
-  const side = Math.min(40, Math.max(3, (height / stacked - 36) / rowsOf(view, name)));
-  return Math.max(48, Math.min(all * side, stacked > 1 ? 330 : alone ? 1000 : 430));
-}
-
-function place(plan, view, keep, name, x, w, stacked, index) {
-  const { heads } = about(view, name), add = (head, y, h, left, wide, big) => plan.blocks.push({ id: `${name}/${head}`, name, head, x: left, y, w: wide, h, big });
-  if (LANE.has(name)) {
-    if (heads === 1 && about(view, name).kind === "none") {
-      const lane = plan.lanes.find(({ head }) => head === keep.at.head);
-      return add(0, lane.y, lane.h, x, w, true);
-    }
-    if (about(view, name).kind === "query") return plan.lanes.forEach((lane) => add(lane.head, lane.y, lane.h, x, w, lane.head === keep.at.head));
-    return sharedPlaces(plan, view, keep).forEach(({ kv, y, h, big }) => add(kv, y, h, x, w, big));
-  }
-  const total = rowsOf(view, name), share = (plan.height - plan.top - 10) / stacked;
-  const h = Math.max(20, Math.min(total * 28, share - (stacked > 1 ? 40 : 0), stacked > 1 ? 999 : 320));
-  const y = plan.top + index * share + (stacked > 1 ? 0 : plan.inLanes ? Math.max(0, (share - h) / 2) : 0);
-  for (let head = 0; head < heads; head++) {
-    if (name === "W_O") add(head, y + (head * h) / heads, h / heads, x, w, head === 0);
-    else add(head, y, h, x + (head * w) / heads, w / heads, head === 0);
-  }
-}
-
-// A KV head stands in the lane of the chosen head if that reads it, else in the middle of the lanes that do.
-function sharedPlaces(plan, view, keep) {
-  const found = new Map();
-  for (const lane of plan.lanes) {
-    const kv = Math.floor(lane.head / view.perKv);
-    found.set(kv, [...(found.get(kv) ?? []), lane]);
-  }
-  return [...found].map(([kv, lanes]) => {
-    const chosen = lanes.find(({ head }) => head === keep.at.head), first = lanes[0], last = lanes[lanes.length - 1];
-    if (chosen) return { kv, y: chosen.y, h: chosen.h, big: true };
-    return { kv, y: (first.y + last.y + last.h) / 2 - first.h / 2, h: first.h, big: false };
-  });
-}
-
-// --- painting -----------------------------------------------------------------------------------------------------------
-
-function bitmap({ view, keep, theme, inks }, name, head) {
-  const cacheKey = [view.key, view.weightsKey, theme, view.scale].join("|");
-  if (keep.bitmapsOf !== cacheKey) Object.assign(keep, { bitmapsOf: cacheKey, bitmaps: new Map() });
-  const id = `${name}/${head}`;
-  if (keep.bitmaps.has(id)) return keep.bitmaps.get(id);
-  const { rows, cols } = about(view, name), blob = name === "mask" ? { full: 4 } : blobOf(view, name);
-  const values = name === "mask" ? Float32Array.from(view.mask, Number) : exact(view, name, head);
-  if (!values && !blob?.pool) return null;
-  const seen = values ? pooled(values, rows, cols) : { values: blob.pool.subarray(head * blob.R * blob.C, (head + 1) * blob.R * blob.C), rows: blob.R, cols: blob.C, tall: Math.ceil(rows / blob.R), wide: Math.ceil(cols / blob.C) };
-  const rowMax = name === "pattern" && view.scale === "row" ? rowLargest(seen) : null;
-  const fill = name === "pattern" ? (value, row) => fullness(value, view.scale, rowMax?.[row]) ?? 0 : (value) => value / blob.full;
-  const n = view.labels.length, masked = (name === "masked" || name === "pattern" || name === "mask") && seen.tall === 1 && seen.wide === 1;
-  const made = { canvas: bitmapOf(seen, fill, rampsFor(kvOf(view, name, head), theme, inks), masked ? (i) => hidden(view, Math.floor(i / n), i % n) : null), masked, ...seen, sent: values !== null };
-  keep.bitmaps.set(id, made);
-  return made;
-}
-
-function rowLargest({ values, rows, cols }) {
-  return Array.from({ length: rows }, (_, r) => values.subarray(r * cols, (r + 1) * cols).reduce((a, b) => Math.max(a, b), 0));
-}
-
-function paint(pen, scene, plan, blocks, still) {
-  const { view, inks } = scene;
-  pen.clearRect(0, 0, scene.width, plan.height + 60);
-  const hatch = hatchPattern(pen, inks);
-  if (still) wires(pen, scene, plan);
-  for (const block of blocks) {
-    const image = bitmap(scene, block.name, block.head);
-    pen.globalAlpha = block.alpha ?? 1;
-    if (!image || image.masked) { pen.fillStyle = hatch; pen.fillRect(block.x, block.y, block.w, block.h); }
-    if (image) { pen.imageSmoothingEnabled = image.cols > block.w * 2; pen.drawImage(image.canvas, block.x, block.y, block.w, block.h); }
-    const { rows, cols } = about(view, block.name), cw = block.w / cols, ch = block.h / rows;
-    if (cw >= 5 && ch >= 5) gridLines(pen, block, rows, cols, inks.paper);
-    pen.strokeStyle = inks.line;
-    pen.lineWidth = 1;
-    pen.strokeRect(block.x - 0.5, block.y - 0.5, block.w + 1, block.h + 1);
-    if (still && cw >= 25 && ch >= 13) cellDigits(pen, scene, block, cw, ch);
-  }
-  pen.globalAlpha = 1;
-  if (still) captions(pen, scene, plan);
-}
-
-function gridLines(pen, { x, y, w, h }, rows, cols, paper) {
-  pen.fillStyle = paper;
-  for (let c = 1; c < cols; c++) pen.fillRect(x + (c * w) / cols - 0.5, y, 1, h);
-  for (let r = 1; r < rows; r++) pen.fillRect(x, y + (r * h) / rows - 0.5, w, 1);
-}
-
-function cellDigits(pen, { view, theme, inks }, block, cw, ch) {
-  const { rows, cols } = about(view, block.name), full = blobOf(view, block.name)?.full ?? 1, masks = block.name === "masked" || block.name === "mask";
-  pen.font = `${Math.min(12, ch - 3, cw / 2.6)}px sans-serif`;
-  pen.textAlign = "center";
-  pen.textBaseline = "middle";
-  for (let r = 0; r < rows; r++) for (let c = 0; c < cols; c++) {
-    const value = valueAt(view, block.name, block.head, r, c);
-    if (value === null || (masks && hidden(view, r, c)) || block.name === "mask") continue;
-    const part = block.name === "pattern" ? value : Math.abs(value) / full;
-    pen.fillStyle = part > 0.55 ? inks.paper : inks.ink;
-    pen.fillText(short(value), block.x + (c + 0.5) * cw, block.y + (r + 0.5) * ch);
-  }
-  pen.textBaseline = "alphabetic";
-}
-
-// From each KV head to every query head that reads it, and from each slice to its lane.
-function wires(pen, { view, keep, theme }, plan) {
-  const find = (name, head) => plan.blocks.find((block) => block.name === name && block.head === head);
-  const pairs = { dots: ["k_rot", true], z: ["v", true], q: ["Q", false], concat: ["z", false] };
-  for (const block of plan.blocks) {
-    const [name, shared] = pairs[block.name] ?? [];
-    const from = name && find(name, shared ? Math.floor(block.head / view.perKv) : block.head);
-    if (!from || from.x > block.x) continue;
-    const last = name === "Q" ? find("Q", view.heads - 1) : from, mid = from.y + from.h / 2;
-    const [x1, y1, x2, y2] = block.name === "concat" ? [from.x + from.w, mid, block.x + block.w / 2, mid > block.y + block.h / 2 ? block.y + block.h + 2 : block.y - 2] : [last.x + last.w + 2, mid, block.x - 3, block.y + block.h / 2];
-    pen.globalAlpha = block.head === keep.at.head ? 0.9 : 0.35;
-    pen.strokeStyle = hueOf(Math.floor(block.head / view.perKv), theme);
-    pen.lineWidth = 1.4;
-    pen.beginPath();
-    pen.moveTo(x1, y1);
-    pen.bezierCurveTo((x1 + x2) / 2, y1, (x1 + x2) / 2, y2, x2, y2);
-    pen.stroke();
-  }
-  pen.globalAlpha = 1;
-}
-
-// Names over the columns, the axes with their letters and ticks, tokens beside the rows, signs between the columns.
-function captions(pen, { view, keep, inks }, plan) {
-  const write = (text, x, y, { size = 12, ink = inks.muted, align = "left", weight = 400, most } = {}) => {
-    pen.font = `${weight} ${size}px sans-serif`;
-    pen.fillStyle = ink;
-    pen.textAlign = align;
-    pen.fillText(text, x, y, most);
-  };
-  for (const name of new Set(plan.blocks.map((block) => block.name))) {
-    const mine = plan.blocks.filter((block) => block.name === name), lead = mine.find((block) => block.big) ?? mine[0];
-    const wide = LANE.has(name) ? lead : { ...lead, x: mine[0].x, w: mine[mine.length - 1].x + mine[mine.length - 1].w - mine[0].x, h: mine[mine.length - 1].y + mine[mine.length - 1].h - mine[0].y };
-    const at = LANE.has(name) ? plan.lanes[0].y : wide.y, spec = about(view, name);
-    write(view.names[name], wide.x, at - 22, { weight: 600, ink: inks.ink, most: wide.w + 24 });
-    axis(pen, write, wide.x, at - 8, wide.w, name === "mask" || SQUARE.has(name) ? `${spec.axes[1]} = ${spec.cols}` : view.widths[name], inks);
-    if (LANE.has(name) && spec.kind === "kv" && view.perKv > 1) mine.forEach((block) => write(sharing(view, block.head), block.x, block.y + block.h + 12, { size: 10, most: block.w + 26 }));
-  }
-  rowNames(write, view, keep, plan, inks);
-  for (const sign of plan.signs) {
-    const size = sign.text.length > 2 ? 11 : 18;
-    pen.font = `${size}px sans-serif`;
-    const wide = pen.measureText(sign.text).width + 6;
-    pen.fillStyle = inks.paper;
-    if (sign.text) pen.fillRect(sign.x - wide / 2, sign.y - 14, wide, 20);
-    write(sign.text, sign.x, sign.y, { size, align: "center", ink: inks.ink });
-  }
-}
-
-const sharing = (view, kv) => `KV head ${kv}: heads ${kv * view.perKv}\u2013${(kv + 1) * view.perKv - 1}`;
-
-function axis(pen, write, x, y, w, text, inks) {
-  pen.strokeStyle = inks.muted;
-  pen.lineWidth = 1;
-  pen.beginPath();
-  for (const [x1, y1, x2, y2] of [[x, y, x + w, y], [x, y - 3, x, y + 3], [x + w, y - 3, x + w, y + 3]]) { pen.moveTo(x1, y1); pen.lineTo(x2, y2); }
-  pen.stroke();
-  pen.font = "10px sans-serif";
-  const wide = pen.measureText(text).width + 8;
-  if (wide < w) { pen.fillStyle = inks.paper; pen.fillRect(x + w / 2 - wide / 2, y - 5, wide, 10); }
-  write(text, wide < w ? x + w / 2 : x + w + 4, y + 3.5, { size: 10, align: wide < w ? "center" : "left" });
-}
-
-function rowNames(write, view, keep, plan, inks) {
-  const first = plan.blocks.find((block) => block.big && about(view, block.name).axes[0] === "n") ?? plan.blocks[0];
-  const step = first.h / view.labels.length, every = Math.max(1, Math.ceil(11 / step));
-  view.labels.forEach((label, i) => {
-    if (i !== keep.at.row && (i % every || Math.abs(i - keep.at.row) < every)) return;
-    const chosen = i === keep.at.row;
-    write(label, first.x - 10, first.y + (i + 0.5) * step + 4, { size: Math.min(12, Math.max(9, step)), align: "right", weight: chosen ? 700 : 400, ink: chosen ? inks.ink : inks.muted, most: 68 });
-  });
-  write(`n = ${view.labels.length}`, first.x - 10, first.y - 5, { size: 10, align: "right" });
-}
-
-// --- moving from stage to stage ---------------------------------------------------------------------------------------
-
-function animate(pen, scene, plan) {
-  const { keep, view } = scene, from = keep.from, was = new Map((from ?? []).map((block) => [block.id, block]));
-  keep.from = plan.blocks;
-  cancelAnimationFrame(keep.frame);
-  const still = !from || matchMedia("(prefers-reduced-motion: reduce)").matches || !keep.moving;
-  keep.moving = false;
-  if (still) return paint(pen, scene, plan, plan.blocks, true);
-  const start = performance.now(), gone = from.filter((block) => !plan.blocks.some(({ id }) => id === block.id));
-  const origin = (block) => was.get(block.id) ?? was.get(`${BORN[block.name]}/${block.head}`) ?? was.get(`${BORN[block.name]}/${kvOf(view, block.name, block.head) ?? 0}`) ?? was.get(`${BORN[block.name]}/0`) ?? block;
-  const step = (now) => {
-    const t = Math.min(1, (now - start) / MOVE), ease = t < 0.5 ? 2 * t * t : 1 - 2 * (1 - t) * (1 - t);
-    const between = plan.blocks.map((block) => {
-      const o = origin(block), mid = (name) => o[name] + (block[name] - o[name]) * ease;
-      return { ...block, x: mid("x"), y: mid("y"), w: mid("w"), h: mid("h"), alpha: o === block ? ease : was.has(block.id) ? 1 : 0.25 + 0.75 * ease };
-    });
-    paint(pen, scene, plan, t < 1 ? [...gone.map((block) => ({ ...block, alpha: 0.8 * (1 - ease) })), ...between] : plan.blocks, t === 1);
-    if (t < 1) keep.frame = requestAnimationFrame(step);
-    else scene.lightAgain?.();
-  };
-  step(start);
-}
-
-// --- what a cell is computed from -----------------------------------------------------------------------------------
-
-const READ_AS = { masked: "scores", Q: "q", K: "k", V: "v" };
-
-// The cells behind one cell that are on screen, by the core's table of sources.
-function sourcesOf(view, plan, name, head, row, col) {
-  const moved = { q: "Q", k: "K", v: "V" }[name];
-  if (moved && plan.blocks.some((block) => block.name === moved)) return [{ name: moved, head, rows: [row, row + 1], cols: [col, col + 1] }];
-  if (name === "masked") return [{ name: "scores", head, rows: [row, row + 1], cols: [col, col + 1] }, { name: "mask", head: 0, rows: [row, row + 1], cols: [col, col + 1] }];
-  const half = view.dk / 2, found = [];
-  for (const [matrix, which, rows, cols] of view.sources[READ_AS[name] ?? name] ?? []) {
-    const at = matrix === "scores" && plan.blocks.some((block) => block.name === "masked") ? "masked" : matrix, spec = about(view, at);
-    const heads = { same: [Math.min(head, spec.heads - 1)], kv: [Math.floor(head / view.perKv)], all: [...Array(spec.heads).keys()], part: [head] }[which];
-    const span = { row: [row, row + 1], col: [col, col + 1], part: [col, col + 1] };
-    const columns = cols === "pair" ? [[col, col + 1], [(col + half) % view.dk, ((col + half) % view.dk) + 1]] : [span[cols] ?? [0, spec.cols]];
-    for (const h of heads) for (const c of columns) found.push({ name: at, head: h, rows: span[rows] ?? [0, spec.rows], cols: c });
-  }
-  return found;
-}
-
-function lightUp(pen, scene, plan, cell, quiet) {
-  const { view, inks, width } = scene;
-  pen.clearRect(0, 0, width, plan.height + 60);
-  if (!cell) return;
-  const lit = sourcesOf(view, plan, cell.name, cell.head, cell.row, cell.col);
-  if (lit.length && !quiet) {
-    pen.globalAlpha = 0.62;
-    pen.fillStyle = inks.paper;
-    for (const block of plan.blocks) pen.fillRect(block.x - 1, block.y - 1, block.w + 2, block.h + 2);
-    pen.globalAlpha = 1;
-  }
-  const chosen = { ...cell, rows: [cell.row, cell.row + 1], cols: [cell.col, cell.col + 1] };
-  const places = lit.map((part) => partPlace(view, plan, part)).filter(Boolean), mine = partPlace(view, plan, chosen);
-  places.forEach((at) => reveal(pen, scene, at));
-  frames(pen, inks, places, 1.4);
-  if (mine) { reveal(pen, scene, mine); frames(pen, inks, [mine], 2.6); }
-}
-
-function partPlace(view, plan, { name, head, rows, cols }) {
-  const block = plan.blocks.find((b) => b.name === name && b.head === head), spec = about(view, name);
-  if (!block) return null;
-  const cw = block.w / spec.cols, ch = block.h / spec.rows;
-  return { name, all: rows[1] - rows[0] === spec.rows || cols[1] - cols[0] === spec.cols, x: block.x + cols[0] * cw, y: block.y + rows[0] * ch, w: (cols[1] - cols[0]) * cw, h: (rows[1] - rows[0]) * ch };
-}
-
-function reveal(pen, { below }, { x, y, w, h }) {
-  const ratio = window.devicePixelRatio || 1;
-  pen.drawImage(below, x * ratio, y * ratio, Math.max(1, w * ratio), Math.max(1, h * ratio), x, y, w, h);
-}
-
-// One frame around all pieces of a matrix that are read as a whole.
-function frames(pen, inks, places, thick) {
-  const joined = [];
-  for (const at of places) {
-    const last = joined[joined.length - 1];
-    if (last?.name === at.name && at.all) Object.assign(last, { w: Math.max(last.x + last.w, at.x + at.w) - last.x, h: Math.max(last.y + last.h, at.y + at.h) - last.y });
-    else joined.push({ ...at });
-  }
-  pen.strokeStyle = inks.ink;
-  pen.lineWidth = thick;
-  for (const { x, y, w, h } of joined) pen.strokeRect(x - 1, y - 1, Math.max(2, w + 2), Math.max(2, h + 2));
-}
-
-// The numbers behind one cell: pairs to be multiplied, or the row of a softmax; null where only a thumbnail is here.
-function sumOf(view, name, head, row, col) {
-  const cell = view.cell;
-  const dot = (length, a, b) => {
-    const terms = [];
-    for (let i = 0; i < length; i++) terms.push([a(i), b(i)]);
-    return terms.some(([x, y]) => x === null || y === null || x === undefined || y === undefined) ? null : terms;
-  };
-  const kv = Math.floor(head / view.perKv), n = view.labels.length, at = (m, h, r, c) => valueAt(view, m, h, r, c);
-  const width = about(view, "x").cols;
-  const made = {
-    q: () => dot(width, (i) => at("x", 0, row, i), (i) => at("W_Q", head, i, col)),
-    k: () => dot(width, (i) => at("x", 0, row, i), (i) => at("W_K", head, i, col)),
-    v: () => dot(width, (i) => at("x", 0, row, i), (i) => at("W_V", head, i, col)),
-    dots: () => dot(view.dk, (i) => at("q_rot", head, row, i), (i) => at("k_rot", kv, col, i)),
-    z: () => dot(n, (i) => at("pattern", head, row, i), (i) => at("v", kv, i, col)),
-    out: () => dot(view.heads * view.dk, (i) => at("z", Math.floor(i / view.dk), row, i % view.dk), (i) => at("W_O", Math.floor(i / view.dk), i % view.dk, col)),
-  }[name]?.();
-  if (made) return made;
-  return cell && cell.name === name && cell.head === head && cell.row === row && cell.col === col ? cell.terms : null;
-}
-
-const signed = (value) => (value < 0 ? `(${num(value)})` : num(value));
-
-function sumText(terms, value) {
-  const shown = terms.length <= 8 ? terms : terms.slice(0, 4);
-  const text = shown.map(([a, b]) => `${signed(a)} \u00d7 ${signed(b)}`).join(" + ");
-  return `${text}${terms.length > shown.length ? ` + \u2026 (${terms.length} products)` : ""} = ${value}`;
-}
-
-// One sentence of arithmetic for a cell, with the digits of the trace.
-function arithmetic(view, plan, name, head, row, col) {
-  const value = valueAt(view, name, head, row, col);
-  if (value === null) return "Only the thumbnail of this matrix is here; click, or press Enter, for the exact numbers around this cell.";
-  const shown = num(value), on = (other) => plan.blocks.some((block) => block.name === other);
-  if (name === "mask") return value ? "1: this query may see this key" : "0: this query may not see this key";
-  if (name === "masked") return hidden(view, row, col) ? `${shown} is hidden by the mask: the softmax never sees it` : `${shown}, visible`;
-  if (name === "concat") return `${shown}: number ${col} of head ${head}'s z, moved to place ${head * view.dk + col}`;
-  if (["q", "k", "v"].includes(name) && on(name.toUpperCase())) return `${shown}: number ${head * view.dk + col} of the row, now number ${col} of head ${head}`;
-  if (name === "q_rot" || name === "k_rot") return turned(view, name, head, row, col, shown);
-  if (name === "scores" && on("dots")) return `${num(valueAt(view, "dots", head, row, col) ?? NaN)} \u00f7 \u221a${view.dk} = ${shown}`;
-  if (name === "pattern") return softmaxText(view, head, row, col, shown);
-  if (name === "after") return `${num(valueAt(view, "before", 0, row, col) ?? NaN)} + ${signed(valueAt(view, "out", 0, row, col) ?? NaN)} = ${shown}`;
-  if (["x", "before", "dots", "q", "k", "v", "z", "out", "Q", "K", "V"].includes(name)) {
-    const terms = ["x", "before"].includes(name) || (on("after") && name === "out") ? null : sumOf(view, READ_AS[name] ?? name, head, row, col);
-    return terms && plan.stage.makes.includes(name) ? sumText(terms, shown) : shown;
-  }
-  return shown;
-}
-
-function turned(view, name, head, row, col, shown) {
-  const half = view.dk / 2, angle = view.angles[row * half + (col % half)], first = col < half;
-  const own = valueAt(view, name[0], head, row, col), other = valueAt(view, name[0], head, row, (col + half) % view.dk);
-  if (own === null || other === null) return shown;
-  return `${signed(own)} \u00d7 cos ${num(angle)} ${first ? "\u2212" : "+"} ${signed(other)} \u00d7 sin ${num(angle)} = ${shown}; the angle grows with the position`;
-}
-
-function softmaxText(view, head, row, col, shown) {
-  if (hidden(view, row, col)) return "0: hidden by the mask";
-  const seen = view.labels.map((_, key) => key).filter((key) => !hidden(view, row, key)), scores = seen.map((key) => valueAt(view, "scores", head, row, key));
-  if (scores.some((score) => score === null)) return shown;
-  const top = Math.max(...scores), total = scores.reduce((sum, score) => sum + Math.exp(score - top), 0);
-  return `e^(${num(valueAt(view, "scores", head, row, col))} \u2212 ${signed(top)}) \u00f7 ${num(total)} = ${shown}; ${num(total)} is the sum over ${seen.length} visible ${seen.length === 1 ? "key" : "keys"}`;
-}
-
-function placeText(view, name, head, row, col) {
-  const spec = about(view, name), label = (axis, i) => (axis === "n" ? `\u201c${view.labels[i]}\u201d` : `${i}`);
-  const whose = spec.kind === "query" && spec.heads > 0 ? `, head ${head}` : spec.kind === "kv" ? `, KV head ${head}` : "";
-  return `${view.names[name]}${whose}, row ${label(spec.axes[0], row)}, ${spec.axes[1] === "n" ? "key" : "column"} ${label(spec.axes[1], col)}: `;
-}
-
-// --- the parts on screen ------------------------------------------------------------------------------------------------
 
 function build(root, scene) {
   const { view, keep } = scene, stage = view.stages[keep.at.step];

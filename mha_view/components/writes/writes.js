@@ -6,13 +6,22 @@ export default function ({ parentElement, setStateValue }) {
   const draw = () => {
     const theme = themeOf(parentElement.host);
     if (!feeds.data || (keep.seen === feeds.data && keep.drawn === theme + keep.width)) return;
-    rebuild(parentElement, (root, theme, inks) => build(root, { view: opened(feeds.data), keep, theme, inks, width: widthOf(parentElement) }));
+    rebuild(parentElement, (root, theme, inks) => buildOrTable(root, { view: opened(feeds.data), keep, theme, inks, width: widthOf(parentElement) }));
     Object.assign(keep, { seen: feeds.data, drawn: theme + keep.width });
   };
   feeds.wake = () => { cancelAnimationFrame(keep.waking); keep.waking = requestAnimationFrame(draw); };
   draw();
   const stop = onWidth(parentElement, draw);
   return () => { stop(); feeds.wake = null; };
+}
+
+// Where the picture cannot be drawn, the same numbers stand as a table.
+function buildOrTable(root, scene) {
+  try {
+    build(root, scene);
+  } catch (error) {
+    root.replaceChildren(el("p", { className: "text" }, `The picture cannot be drawn here (${error.message}); these are its numbers.`), tableOf(table(scene.view)));
+  }
 }
 
 function opened(data) {
