@@ -59,7 +59,7 @@ def test_small_sizes_travel_whole_and_bit_for_bit(sizes):
 
 
 def test_large_sizes_travel_whole_for_the_chosen_head_and_as_thumbnails_within_the_limits():
-    flow, head = flow_of(1024, 32, 8, 100), 21
+    flow, head = flow_of(1024, 32, 8, 100), 22
     sent = packed_numbers(flow, head)["blobs"]
     assert not whole(flow)
     for name in ("q", "k", "scores", "pattern", "z"):
