@@ -207,6 +207,21 @@ def test_no_words_is_an_invitation(open_page):
     assert page.sent("flow") == []
 
 
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [({"s": "the cat sat ."}, {"s": "the dog sat ."}), ({"mask": "full"}, {}), ({"layer": "0"}, {"layer": "1"})],
+    ids=["sentence", "mask", "layer"],
+)
+def test_what_is_packed_for_one_is_never_handed_to_another(open_page, one, other):
+    for chosen in (one, other, one):
+        page = open_page("flow", **chosen)
+        run = state.cached_run(page.app.session_state["_settings"])
+        trace, row = run.layer(int(page.link()["layer"])), int(page.link()["row"])
+        sent = fed(page, "flow", "numbers")["blobs"]["pattern"]["all"]
+        np.testing.assert_array_equal(floats(sent), trace.array("pattern").ravel())
+        np.testing.assert_array_equal(floats(fed(page, "writes", "data")["out"]), trace.array("out")[row])
+
+
 def test_another_scale_sends_the_same_numbers(open_page):
     log, linear = (open_page("flow", scale=scale) for scale in ("log", "linear"))
     assert fed(log, "flow", "numbers") == fed(linear, "flow", "numbers")
