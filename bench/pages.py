@@ -18,9 +18,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from playwright.sync_api import Page, sync_playwright
+from playwright.sync_api import Browser, Page, sync_playwright
 from streamlit.runtime.scriptrunner import script_runner
 from streamlit.testing.v1 import AppTest
+from streamlit.util import calc_hash
 
 from mha_core.training import words as nouns
 from mha_view.state import widget_key
@@ -97,12 +98,67 @@ def server_rows() -> list[dict[str, Any]]:
     app.session_state[widget_key("weights")] = "random"
     app.run()
     seeds = change("seed", list(range(1, ROUNDS + 1)))
+    flow = flow_rows(times)
     setattr(script_runner, RUNS_A_SCRIPT, right)
     return [
+        *flow,
         summary("rerun, colour scale (run in the cache)", scales, "ms"),
         summary("rerun, new sentence (trained, 3 x 8 heads x 12)", sentences, "ms"),
         summary("rerun, new weights (random, d 128, 3 x 8 heads x 12)", seeds, "ms"),
     ]
+
+
+def flow_rows(times: list[float]) -> list[dict[str, Any]]:
+    """Server time of a rerun of the page Flow; ``times`` is filled by whoever runs a script."""
+    app = AppTest.from_file(str(Path(__file__).parents[1] / "pages" / "_main.py"), default_timeout=60)
+    app._page_hash = calc_hash("flow")
+    app.run()
+    rows = []
+    for what, name, values in (
+        ("Flow, rerun, colour scale (run in the cache)", "scale", ["log", "row", "linear"] * 4),
+        (
+            "Flow, rerun, new sentence",
+            "sentence",
+            [f"the {noun} sat on the mat because it was soft ." for noun in NOUNS],
+        ),
+    ):
+        times.clear()
+        for value in values:
+            app.session_state[widget_key(name)] = value
+            app.run()
+        rows.append(summary(what, list(times), "ms"))
+    return rows
+
+
+def flow_browser_rows(browser: Browser, url: str) -> list[dict[str, Any]]:
+    """What the page Flow sends, and from the press of a step to two frames later."""
+    page = browser.new_page(viewport={"width": 1440, "height": 1000})
+    sizes = _watch_bytes(page)
+    page.goto(f"{url}/flow?step=3")
+    page.wait_for_selector(".board .cells", timeout=30_000)
+    page.wait_for_timeout(1500)
+    keys, times = iter(["ArrowRight", "ArrowLeft"] * ROUNDS), []
+    page.locator(".step[aria-current]").focus()
+    for _ in range(ROUNDS + 2):
+        page.evaluate(f"window.painted = ({AWAIT_PAINT})('.board')")
+        page.keyboard.press(next(keys))
+        times.append(page.evaluate("window.painted"))
+        page.wait_for_timeout(400)
+    rows = [summary("Flow, step to paint, 8 heads x 12 tokens", times[2:], "ms")]
+
+    def sent(what: str, selector: str) -> None:
+        page.wait_for_timeout(1500)
+        sizes.clear()
+        page.locator(selector).first.click()
+        page.wait_for_timeout(2000)
+        rows.append(summary(what, [sum(sizes) / 1e3], "kB"))
+
+    sent("Flow, a new sentence, sent", '[data-focus="example-looked for"]')
+    sent("Flow, a step, sent", '.step[data-step="5"]')
+    sent("Flow, the first stage with weights, sent", '.step[data-step="1"]')
+    sent("Flow, the next stage with weights, sent", '.step[data-step="10"]')
+    page.close()
+    return rows
 
 
 def browser_rows() -> list[dict[str, Any]]:
@@ -138,6 +194,7 @@ def browser_rows() -> list[dict[str, Any]]:
         times = _presses(page, ".map", lambda: page.click(f'.thumb[data-layer="{next(layers)}"][data-head="3"]'))
         rows.append(summary("change of layer to paint, 12 heads x 128 tokens", times, "ms"))
         rows.append(summary("the same, sent per change", [sum(sizes) / 1e6 / (ROUNDS + 2)], "MB"))
+        rows += flow_browser_rows(browser, server.url)
         browser.close()
     return rows
 

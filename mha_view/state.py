@@ -10,7 +10,7 @@ from __future__ import annotations
 import atexit
 import secrets
 import threading
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import fields, replace
 from typing import Any
 from urllib.parse import parse_qsl, urlencode
@@ -38,15 +38,17 @@ from mha_view.settings import (
 
 MODEL_CACHE_BYTES = 512 * 2**20
 RUN_CACHE_BYTES = 256 * 2**20
+PACK_CACHE_BYTES = 64 * 2**20
 MAX_RUN_BYTES = 640 * 2**20
 PRUNED_CACHE_BYTES = 64 * 2**20
 
 PICKS = ("layer", "head", "row", "key", "view", "first", "other", "pin", "off", "order", "figure", "x", "y", "measure")
+PICKS += ("preset", "step", "col", "without", "swap", "with")
 MAX_HEADS_OFF = 1_000
 STREAMLIT_PARAMS = ("embed", "embed_options")
 # A pick belongs to what it was picked in: another sentence has other rows, other sizes have other heads.
-FORGOTTEN_WITH_SENTENCE = ("row", "key")
-FORGOTTEN_WITH_SIZES = ("layer", "head", "other", "off")
+FORGOTTEN_WITH_SENTENCE = ("row", "key", "col")
+FORGOTTEN_WITH_SIZES = ("layer", "head", "other", "off", "col", "without", "swap", "with")
 # The one queue of long work that all visitors share; a first look comes before a second one, and that before a curve.
 JOBS = JobQueue()
 atexit.register(JOBS.close)
@@ -227,6 +229,11 @@ def _head(place: object) -> Head | None:
     return None if layer is None or head is None else (layer, head)
 
 
+def drop_picks(*names: str) -> None:
+    """Forget a page's own choices, so that they take their defaults."""
+    _forget(names)
+
+
 def component_value(key: str, name: str) -> dict[str, Any]:
     """What a component reported last under ``name``, or an empty dict."""
     value = getattr(st.session_state.get(key), name, None)
@@ -260,6 +267,25 @@ def pinned() -> tuple[Settings, int, int] | None:
 def cached_model(settings: Settings) -> results.LoadedModel:
     """The model for these settings, shared by all visitors; nobody may change it."""
     return results.load_model(settings)
+
+
+def _pack_bytes(value: Any) -> int:
+    """About how many bytes plain data takes."""
+    if isinstance(value, Mapping):
+        return sum(map(_pack_bytes, value.values()))
+    return (
+        sum(map(_pack_bytes, value))
+        if isinstance(value, (list, tuple))
+        else len(value)
+        if isinstance(value, str)
+        else 8
+    )
+
+
+@cached(LRUCache(PACK_CACHE_BYTES, getsizeof=_pack_bytes), lambda *call: call[0], condition=threading.Condition())
+def cached_pack(_name: tuple[object, ...], make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """What a picture is sent, made once for all visitors; the name says all it depends on, and nobody may change it."""
+    return make()
 
 
 def cached_run(settings: Settings) -> results.Run:

@@ -19,6 +19,7 @@ INKS = {
         "bad": "#b3261e",
         "other": "#5f6672",
         "accent": "#2b5c8f",
+        "stream": "#00809b",
     },
     "dark": {
         "paper": "#12161d",
@@ -31,6 +32,7 @@ INKS = {
         "bad": "#ff8f80",
         "other": "#aab3c0",
         "accent": "#7db0ea",
+        "stream": "#3cc4ea",
     },
 }
 LOG_FLOOR = 1e-4

@@ -25,6 +25,13 @@ PAGES = (
         "every head's map, one cell's arithmetic, lines, comparison",
     ),
     PageSpec(
+        "flow",
+        "flow",
+        "Flow",
+        "How does the sentence become the output?",
+        "one layer stage by stage, what each cell is computed from, concat and W_O head by head, a worked example",
+    ),
+    PageSpec(
         "roles",
         "roles",
         "Head roles",

@@ -20,12 +20,18 @@ from mha_view.theme import palette
 FOLDER = Path(__file__).parent
 
 
-def declare(name: str, *, picture: bool = True) -> Any:
-    """Register the part in folder ``name``; call it once, at import. A picture can draw maps and export itself."""
-    layers = [FOLDER / "base", *([FOLDER / "draw"] if picture else []), FOLDER / name / name]
+def declare(name: str, *, picture: bool = True, matrix: bool = False) -> Any:
+    """Register the part in folder ``name``; call it once, at import.
+
+    picture: it can draw maps and export itself. matrix: it draws signed matrices too.
+    """
+    layers = [FOLDER / "base", *([FOLDER / "draw"] if picture else []), *([FOLDER / "matrix"] if matrix else [])]
+    # A large part is cut into several scripts; the one with its name comes last.
+    others = sorted(path.with_suffix("") for path in (FOLDER / name).glob("*.js") if path.stem != name)
+    layers += [*others, FOLDER / name / name]
     styles, scripts = (
-        "\n".join(_slim(path.with_suffix(suffix).read_text(encoding="utf-8")) for path in layers)
-        for suffix in (".css", ".js")
+        "\n".join(_slim(path.read_text(encoding="utf-8")) for path in paths if path.exists())
+        for paths in ([layer.with_suffix(suffix) for layer in layers] for suffix in (".css", ".js"))
     )
     palette_line = f"const PALETTE = {json.dumps(palette())};"
     return component(f"headroom_{name}", html='<div class="root"></div>\n', css=styles, js=f"{palette_line}\n{scripts}")

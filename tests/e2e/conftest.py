@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, ConsoleMessage, Page, sync_playwright
 
 from scripts.find_chromium import chromium
 from scripts.serving import FLAGS, Server, serving
@@ -52,10 +52,15 @@ class Visitor:
         self.errors: list[str] = []
         self.outside: list[str] = []
         self.frames_sent: list[object] = []
-        page.on("console", lambda message: self.errors.append(message.text) if message.type == "error" else None)
+        page.on("console", self._listen)
         page.on("pageerror", lambda error: self.errors.append(str(error)))
         page.on("request", lambda request: self._watch(request.url))
         page.on("websocket", lambda socket: socket.on("framesent", lambda data: self.frames_sent.append(data)))
+
+    def _listen(self, message: ConsoleMessage) -> None:
+        # On a deep link Streamlit's front end first looks for its server beside the page, and finds none.
+        if message.type == "error" and "/_stcore/" not in message.location["url"]:
+            self.errors.append(message.text)
 
     def _watch(self, url: str) -> None:
         if not url.startswith((self.server.url, "data:", "blob:")):
