@@ -8,7 +8,7 @@ from mha_core.analysis.claims import Spread, stored
 from mha_view import evidence
 from mha_view.cards import cards
 from pages import PAGES
-from scripts.grid_table import grid_table
+from scripts.grid_table import grid_table, seeds_table
 
 README = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
 
@@ -60,6 +60,7 @@ def test_the_four_claims_are_told_as_measured():
 
 def test_the_table_of_trained_settings_is_that_of_the_cards():
     assert f"{grid_table()}\n<!-- end of grid -->" in README
+    assert f"{seeds_table()}\n<!-- end of seeds -->" in README
 
 
 def test_the_names_that_heads_earned_are_counted_right():
