@@ -23,8 +23,11 @@ from streamlit.runtime.scriptrunner import script_runner
 from streamlit.testing.v1 import AppTest
 from streamlit.util import calc_hash
 
+from mha_core import zoo
 from mha_core.training import words as nouns
+from mha_view.cards import cards
 from mha_view.state import widget_key
+from pages import PAGES
 from scripts.find_chromium import chromium
 from scripts.serving import FLAGS, serving
 
@@ -98,36 +101,41 @@ def server_rows() -> list[dict[str, Any]]:
     app.session_state[widget_key("weights")] = "random"
     app.run()
     seeds = change("seed", list(range(1, ROUNDS + 1)))
-    flow = flow_rows(times)
+    others = page_rows(times)
     setattr(script_runner, RUNS_A_SCRIPT, right)
     return [
-        *flow,
-        summary("rerun, colour scale (run in the cache)", scales, "ms"),
-        summary("rerun, new sentence (trained, 3 x 8 heads x 12)", sentences, "ms"),
-        summary("rerun, new weights (random, d 128, 3 x 8 heads x 12)", seeds, "ms"),
+        summary("Heads, rerun, colour scale (run in the cache)", scales, "ms"),
+        summary("Heads, rerun, new sentence (trained, 3 x 8 heads x 12)", sentences, "ms"),
+        summary("Heads, rerun, new weights (random, d 128, 3 x 8 heads x 12)", seeds, "ms"),
+        *others,
+        *weights_rows(),
     ]
 
 
-def flow_rows(times: list[float]) -> list[dict[str, Any]]:
-    """Server time of a rerun of the page Flow; ``times`` is filled by whoever runs a script."""
-    app = AppTest.from_file(str(Path(__file__).parents[1] / "pages" / "_main.py"), default_timeout=60)
-    app._page_hash = calc_hash("flow")
-    app.run()
+def page_rows(times: list[float]) -> list[dict[str, Any]]:
+    """Server time of a rerun of every page but the first; ``times`` is filled by whoever runs a script."""
     rows = []
-    for what, name, values in (
-        ("Flow, rerun, colour scale (run in the cache)", "scale", ["log", "row", "linear"] * 4),
-        (
-            "Flow, rerun, new sentence",
-            "sentence",
-            [f"the {noun} sat on the mat because it was soft ." for noun in NOUNS],
-        ),
-    ):
-        times.clear()
-        for value in values:
-            app.session_state[widget_key(name)] = value
-            app.run()
-        rows.append(summary(what, list(times), "ms"))
+    for spec in PAGES[1:]:
+        app = AppTest.from_file(str(Path(__file__).parents[1] / "pages" / "_main.py"), default_timeout=60)
+        app._page_hash = calc_hash(spec.slug)
+        app.run()
+        for what, name, values in (
+            ("colour scale (run in the cache)", "scale", ["log", "row", "linear"] * 4),
+            ("new sentence", "sentence", [f"the {noun} sat on the mat because it was soft ." for noun in NOUNS]),
+        ):
+            times.clear()
+            for value in values:
+                app.session_state[widget_key(name)] = value
+                app.run()
+            rows.append(summary(f"{spec.title}, rerun, {what}", list(times), "ms"))
     return rows
+
+
+def weights_rows() -> list[dict[str, Any]]:
+    """First use of a weights file: read, checked against its card, and ready to run."""
+    names = [card.name for card in cards() if card.recipe.d_model == 128][:ROUNDS]
+    loads = [_milliseconds(lambda name=name: zoo.load(name)) for name in names]
+    return [summary("first use of a weights file, d_model 128", loads, "ms")]
 
 
 def flow_browser_rows(browser: Browser, url: str) -> list[dict[str, Any]]:

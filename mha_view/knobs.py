@@ -10,7 +10,7 @@ from mha_core import zoo
 from mha_core.analysis.roles import ROLES
 from mha_core.training.scores import Gates, TaskScores
 from mha_view import evidence
-from mha_view.cards import cards, find
+from mha_view.cards import cards, find, sizes_of
 
 # Two settings differ in a figure when they differ by more than this. A choice; the seeds of the slice differ by less
 # in most figures, and the page shows by how much in each.
@@ -63,7 +63,16 @@ def seed_runs() -> tuple[zoo.SeedRun, ...]:
 
 def of_card(card: zoo.Card, figure: Figure) -> float:
     """A figure of a trained model."""
-    return figure.of(card.figures.tasks, card.figures.gates())
+    return _figures(*sizes_of(card))[figure.name]
+
+
+@cache
+def _figures(d_model: int, n_heads: int, n_kv_heads: int) -> dict[str, float]:
+    """All figures of a trained setting; kept, for they ask every head of the model."""
+    card = find(d_model, n_heads, n_kv_heads)
+    assert card is not None, "only trained settings have figures"
+    tasks, gates = card.figures.tasks, card.figures.gates()
+    return {figure.name: figure.of(tasks, gates) for figure in FIGURES}
 
 
 def values(sizes: tuple[int, int, int], figure: Figure) -> list[float]:
@@ -100,6 +109,21 @@ def verdict(few: float, many: float) -> str:
 def redundancy(card: zoo.Card) -> int:
     """How many heads of a model earned the name coreference: more than one can be spared."""
     return sum(label.role.name == COREFERENCE for label in evidence.named(card.name))
+
+
+@cache
+def all_settings() -> tuple[tuple[int | float, ...], ...]:
+    """Every trained setting in a line: d_model, h, g, d_k, parameters, all figures, heads named coreference."""
+    return tuple(
+        (
+            *sizes_of(card),
+            card.recipe.d_model // card.recipe.n_heads,
+            card.parameters,
+            *(of_card(card, figure) for figure in FIGURES),
+            redundancy(card),
+        )
+        for card in sorted(cards(), key=sizes_of)
+    )
 
 
 def _point(x: int, sizes: tuple[int, int, int], figure: Figure) -> list[Point]:

@@ -34,7 +34,7 @@ def _range(found: list[float]) -> str:
 
 
 def _line(name: str, cells: Iterable[str]) -> str:
-    return f"| {name} | " + " | ".join(cells) + " |"
+    return f"| {' | '.join((name, *cells))} |"
 
 
 if __name__ == "__main__":

@@ -142,24 +142,17 @@ def _chart(
 
 def all_settings(settings: Settings) -> None:
     """Every trained setting with its figures; the chosen one in bold."""
-    found = sorted(cards.cards(), key=cards.sizes_of)
-    rows = [_row(card) for card in found]
+    rows = knobs.all_settings()
     sizes = (settings.d_model, settings.n_heads, settings.n_kv_heads)
-    marked = next((i for i, card in enumerate(found) if cards.sizes_of(card) == sizes), None)
+    marked = next((i for i, row in enumerate(rows) if row[:3] == sizes), None)
     head = ["d_model", "h", "g", "d_k", "parameters", *(SHORT[figure.name] for figure in FIGURES), "named coreference"]
     table(
         head,
         rows,
-        caption=f"All {len(found)} trained settings, seed 0, one recipe. Heads count by the worse half of their "
+        caption=f"All {len(rows)} trained settings, seed 0, one recipe. Heads count by the worse half of their "
         "balanced set; the chosen setting is set in bold.",
         file="headroom-trained-settings",
         recipe=app_recipe(figure="trained settings"),
         key="all_settings",
         marked=marked,
     )
-
-
-def _row(card: cards.zoo.Card) -> list[str | int | float]:
-    d_model, h, g = cards.sizes_of(card)
-    figures = [knobs.of_card(card, figure) for figure in FIGURES]
-    return [d_model, h, g, d_model // h, card.parameters, *figures, knobs.redundancy(card)]

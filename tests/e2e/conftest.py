@@ -73,7 +73,7 @@ class Visitor:
 
     def settle(self) -> "Visitor":
         """Wait until the script has run and the parts have drawn."""
-        self.page.wait_for_timeout(150)
+        self.page.wait_for_timeout(300)
         self.page.wait_for_selector('[data-testid="stApp"][data-test-script-state="notRunning"]', timeout=30_000)
         self.page.wait_for_timeout(250)
         return self
