@@ -145,14 +145,10 @@ def flow_browser_rows(browser: Browser, url: str) -> list[dict[str, Any]]:
     page.goto(f"{url}/flow?step=3")
     page.wait_for_selector(".board .cells", timeout=30_000)
     page.wait_for_timeout(1500)
-    keys, times = iter(["ArrowRight", "ArrowLeft"] * ROUNDS), []
+    keys = iter(["ArrowRight", "ArrowLeft"] * ROUNDS)
     page.locator(".step[aria-current]").focus()
-    for _ in range(ROUNDS + 2):
-        page.evaluate(f"window.painted = ({AWAIT_PAINT})('.board')")
-        page.keyboard.press(next(keys))
-        times.append(page.evaluate("window.painted"))
-        page.wait_for_timeout(400)
-    rows = [summary("Flow, step to paint, 8 heads x 12 tokens", times[2:], "ms")]
+    times = _presses(page, ".board", lambda: page.keyboard.press(next(keys)))
+    rows = [summary("Flow, step to paint, 8 heads x 12 tokens", times, "ms")]
 
     def sent(what: str, selector: str) -> None:
         page.wait_for_timeout(1500)

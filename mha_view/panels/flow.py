@@ -49,7 +49,7 @@ def example() -> Shown:
     layer, trace = worked_example.layer(), worked_example.trace()
     place = {"figure": "flow", "preset": "worked"}
     flow = layer_flow(layer, trace, trace.array("x"))
-    return Shown(layer, flow, list(worked_example.WORDS), WORKED, "worked weights", {"shown": place})
+    return Shown(layer, flow, list(worked_example.WORDS), WORKED, "worked weights", {"shown": place}, first_head=1)
 
 
 def yours(settings: Settings, run: Run, layer: int) -> Shown:
@@ -120,14 +120,15 @@ def picked_place(shown: Shown) -> Place:
     cfg, n = shown.flow.trace.cfg, len(shown.labels)
     last_col = max(cfg.d_model, n) - 1
     labels = [label.casefold() for label in shown.labels]
-    row = (
-        labels.index("sat") if shown.name == WORKED else next((i for i, w in enumerate(labels) if w in PRONOUNS), n - 1)
-    )
+    row = next((i for i, word in enumerate(labels) if word in PRONOUNS), n - 1)
+    col = min(row, last_col)
+    if shown.name == WORKED:
+        row, col = labels.index("sat"), labels.index("cat")
     return Place(
         step=state.pick_number("step", 0, len(stages_of(shown.flow)) - 1, 0),
         head=state.pick_number("head", 0, cfg.n_heads - 1, shown.first_head),
         row=state.pick_number("row", 0, n - 1, row),
-        col=state.pick_number("col", 0, last_col, min(row, last_col)),
+        col=state.pick_number("col", 0, last_col, col),
     )
 
 

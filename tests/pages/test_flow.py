@@ -137,7 +137,7 @@ def test_the_preset_is_chosen_in_the_bar_and_takes_its_own_place(open_page):
     state_key = "_picks"
     page.app.session_state[state_key] = {"preset": "worked"}
     page.run()
-    assert at(page) == {"step": 0, "head": 0, "row": 2, "col": 2}
+    assert at(page) == {"step": 0, "head": 1, "row": 2, "col": 1}
 
 
 def test_a_head_off_and_swapped_slices_move_the_output_and_no_map(open_page):
