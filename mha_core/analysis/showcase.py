@@ -9,14 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from random import Random
 
 from torch import Tensor
 
 from mha_core.analysis.roles import LEAST_MASS, LEAST_RARE_RATIO, Label, Showing, Shown
 from mha_core.text import START, Vocabulary
 from mha_core.training import probes
+from mha_core.training import words as w
 from mha_core.training.evaluate import read
-from mha_core.training.grammar import sentences
+from mha_core.training.grammar import plural, sentences
 from mha_core.training.recipe import token_rows
 from mha_core.transformer import Transformer
 
@@ -87,7 +89,7 @@ def showcase(model: Transformer, vocabulary: Vocabulary, labels: Sequence[Label]
         patterns = _patterns(model, vocabulary, [asked.words for asked in pool])
         twins = _patterns(model, vocabulary, [asked.twin or asked.words for asked in pool])
         found += [_showing(label, pool, patterns, twins) for label in labels if label.role.name == name]
-    return tuple(sorted(found, key=lambda showing: (showing.layer, showing.head)))
+    return tuple(sorted(found, key=lambda showing: (showing.layer, showing.head, showing.role)))
 
 
 def _patterns(model: Transformer, vocabulary: Vocabulary, texts: Sequence[Sequence[str]]) -> Tensor:
@@ -99,9 +101,20 @@ def _showing(label: Label, pool: Sequence[Asked], patterns: Tensor, twins: Tenso
     layer, head = label.head.layer, label.head.head
     gazes = zip(pool, patterns[:, layer, head], twins[:, layer, head], strict=True)
     answers = [_answer(asked, pattern, twin) for asked, pattern, twin in gazes]
-    best, worst = max(answers, key=lambda a: a.margin), min(answers, key=lambda a: a.margin)
-    counter = _shown(worst) if worst.margin < 0 else None
-    return Showing(layer, head, label.role.name, _shown(best), counter, len(pool))
+    best = max(answers, key=lambda a: a.margin)
+    return Showing(layer, head, label.role.name, _shown(best), _counter(answers), len(pool))
+
+
+def _counter(answers: Sequence[Answer]) -> Shown | None:
+    """The clearest failure; for a head that never prefers the wrong noun, where it looks least at the right one.
+
+    None for a head that looks most at the right token in every text.
+    """
+    worst = min(answers, key=lambda a: a.margin)
+    if worst.margin < 0:
+        return _shown(worst)
+    elsewhere = [shown for answer in answers if (shown := _shown(answer)).instead != shown.key]
+    return min(elsewhere, key=lambda shown: shown.weight, default=None)
 
 
 def _answer(asked: Asked, pattern: Tensor, twin: Tensor) -> Answer:
@@ -129,6 +142,30 @@ def _asked(text: str, asked: str, right: str, wrong: str) -> Asked:
     words = tuple(text.split())
     row, first, second = (words.index(word) + 1 for word in (asked, right, wrong))
     return Asked(words, row, first, second)
+
+
+def _chains() -> list[Asked]:
+    """Subjects with two or three nouns behind them, as "the girl near the boys that the men see often"."""
+    rng, found = Random("showcase chains"), []
+    while len(found) < POOL:
+        nouns = [(noun, plural(rng)) for noun in rng.sample(w.NOUNS, rng.choice((3, 4)))]
+        (subject, many), *others = nouns
+        words = ["the", subject.form(many)]
+        for noun, several in others:
+            place = rng.random() < 0.5
+            words += (
+                [rng.choice(w.PLACES), "the", noun.form(several)] if place else _seen_by(noun.form(several), several)
+            )
+        # The noun that could mislead is the last one of the other number: it would call for another form of the verb.
+        wrong = [noun.form(several) for noun, several in others if several != many]
+        if wrong:
+            text = (*words, rng.choice(w.ADVERBS))
+            found.append(Asked(text, len(text), 2, text.index(wrong[-1]) + 1))
+    return found
+
+
+def _seen_by(noun: str, several: bool) -> list[str]:
+    return ["that", "the", noun, w.SEE[several]]
 
 
 def _texts() -> list[tuple[str, ...]]:
@@ -165,7 +202,7 @@ def _after_last_time(rows: Sequence[str], row: int) -> int | None:
 POOLS: dict[str, Callable[[], list[Asked]]] = {
     "coreference": lambda: _noun_pool(probes.coreference_probes, [_asked(*hard) for hard in HARD_COREFERENCE]),
     "agreement": lambda: _noun_pool(
-        probes.agreement_probes, [_asked(text, "often", *nouns) for text, *nouns in HARD_AGREEMENT]
+        probes.agreement_probes, [*(_asked(text, "often", *nouns) for text, *nouns in HARD_AGREEMENT), *_chains()]
     ),
     "agreement at the verb": lambda: _noun_pool(
         probes.verb_probes, [_asked(f"{text} {verb}", verb, *nouns) for text, verb, *nouns in HARD_VERBS]
