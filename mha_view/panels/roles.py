@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 import streamlit as st
@@ -19,6 +20,8 @@ from mha_core.analysis.roles import (
     HeadEvidence,
     Label,
     Luck,
+    Showing,
+    Shown,
     best,
 )
 from mha_view import cards, state
@@ -100,35 +103,44 @@ def names(evidence: Evidence, layer: int, head: int) -> None:
     found = stored.named(evidence.name)
     showings = {(s.layer, s.head, s.role): s for s in evidence.showings}
 
-    def pick() -> None:
-        value = state.component_value("role_map", "picked")
-        state.set_picks(layer=value.get("layer"), head=value.get("head"))
+    def open_head() -> None:
+        index = state.component_value("role_map", "picked").get("index")
+        if isinstance(index, (int, float)) and 0 <= index < len(evidence.heads):
+            _open_head(evidence, evidence.heads[int(index)])
 
     def open_text() -> None:
         value = state.component_value("role_map", "open")
-        if value.get("which") == "head":
-            state.go_to("heads", layer=layer, head=head)
-        else:
-            _open(evidence, found, value.get("index"), value.get("which"))
+        _open_text(evidence, found, value.get("index"), value.get("which"))
 
     role_map(
         evidence.heads,
         found,
         showings,
         picked=(layer, head),
-        told=_told(evidence, layer, head),
-        caption="Each square is one head; a colour is a name here, not a KV head. Below, for each name: its score (the "
-        "worse half), what no skill would give, the next best head, a text that shows it best and one in which it "
-        "fails. Framed: the word that looks; bold: where it should look. Press a text to see it on page Heads.",
+        told=_told(evidence.name),
+        caption="Each square is one head; a colour is a name here, not a KV head. Press one to see it on page Heads in "
+        "the text that shows it best; the contrast pairs are among the examples there. Below, for each name: its score "
+        "(the worse half), what no skill would give, the next best head, and two texts: the word that looks is framed, "
+        "the one it should look at is bold. Press a text to see it on page Heads.",
         rule=RULE,
         recipe=weights_recipe(evidence.name, evidence.sha256, figure="roles"),
         key="role_map",
-        on_pick=pick,
+        on_pick=open_head,
         on_open=open_text,
     )
 
 
-def _open(evidence: Evidence, found: tuple[Label, ...], index: object, which: object) -> None:
+def _open_head(evidence: Evidence, head: HeadEvidence) -> None:
+    """Go to page Heads, with the text that shows the head best where it has a name."""
+    place = (head.layer, head.head)
+    showing = next((showing for showing in evidence.showings if (showing.layer, showing.head) == place), None)
+    if showing is None:
+        state.go_to("heads", layer=head.layer, head=head.head)
+    else:
+        _go(showing, showing.best)
+
+
+def _open_text(evidence: Evidence, found: tuple[Label, ...], index: object, which: object) -> None:
     """Go to page Heads with one of a label's texts; a report that names none is ignored."""
     if not isinstance(index, (int, float)) or not 0 <= index < len(found):
         return
@@ -137,20 +149,27 @@ def _open(evidence: Evidence, found: tuple[Label, ...], index: object, which: ob
         if (showing.layer, showing.head, showing.role) == (label.head.layer, label.head.head, label.role.name):
             shown = showing.best if which == "best" else showing.counter
             if shown is not None:
-                state.go_to_text(
-                    "heads", shown.text, layer=showing.layer, head=showing.head, row=shown.row, key=shown.key
-                )
+                _go(showing, shown)
 
 
-def _told(evidence: Evidence, layer: int, head: int) -> str:
-    """The framed head in words: its names or how far it is from one, and what the model loses without it."""
-    chosen = evidence.head(layer, head)
-    mine = [label for label in stored.named(evidence.name) if label.head is chosen]
-    if mine:
-        told = ", ".join(f"{label.role.name} ({label.role.about})" for label in mine)
-    else:
-        told = f"no clear role; nearest to one: {_nearest(chosen, evidence.luck)}"
-    return f"{chosen.name}: {told}. {_cost(evidence, chosen)}"
+def _go(showing: Showing, shown: Shown) -> None:
+    state.go_to_text("heads", shown.text, layer=showing.layer, head=showing.head, row=shown.row, key=shown.key)
+
+
+@cache
+def _told(name: str) -> tuple[str, ...]:
+    """Every head in words: its names or how far it is from one, and what the model loses without it."""
+    evidence, _ = stored.find(name)
+    assert evidence is not None
+    return tuple(_head_words(evidence, head) for head in evidence.heads)
+
+
+def _head_words(evidence: Evidence, head: HeadEvidence) -> str:
+    mine = [label for label in stored.named(evidence.name) if label.head is head]
+    told = ", ".join(f"{label.role.name} {weight(label.score)} (control {weight(label.control)})" for label in mine)
+    if not mine:
+        told = f"no clear role; nearest to one: {_nearest(head, evidence.luck)}"
+    return f"{head.name}: {told}. {_cost(evidence, head)}"
 
 
 def _cost(evidence: Evidence, head: HeadEvidence) -> str:

@@ -9,7 +9,7 @@ from mha_core.analysis.roles import ROLES, best, labels
 from mha_core.training.grammar import build_vocabulary
 
 VOCABULARY = build_vocabulary()
-NAMES = ("grammar-d128-h8-g8", "grammar-d128-h8-g2", "grammar-d32-h2-g1")
+NAMES = ("grammar-d128-h8-g8", "grammar-d128-h8-g2", "grammar-d128-h1-g1")
 
 
 @pytest.fixture(scope="module", params=NAMES)

@@ -33,7 +33,7 @@ def role_map(
     showings: Mapping[tuple[int, int, str], Showing],
     *,
     picked: tuple[int, int],
-    told: str,
+    told: Sequence[str],
     caption: str,
     rule: str,
     recipe: Mapping[str, Any],
@@ -43,10 +43,9 @@ def role_map(
 ) -> None:
     """Draw one square per head in the colours of its names, and one line per name under it.
 
-    showings: by layer, head and name. told: the picked head in words. rule: when a head gets a
-    name. A click on a square reports ``picked`` = layer
-    and head; a click on a text reports ``open`` = the number of the label and which of its two texts, "best" or
-    "counter"; the button beside ``told`` reports which = "head".
+    showings: by layer, head and name. told: every head in words. rule: when a head gets a name. A click on a square
+    reports ``picked`` = the number of the head; a click on a text reports ``open`` = the number of the label and which
+    of its two texts, "best" or "counter".
     """
     rows = [_row(label, showings.get((label.head.layer, label.head.head, label.role.name))) for label in labels]
     used = {label.role.name for label in labels}
@@ -61,7 +60,7 @@ def role_map(
             ],
             "rows": rows,
             "picked": list(picked),
-            "told": told,
+            "told": list(told),
             "caption": caption,
             "rule": rule,
             "recipe": dict(recipe),

@@ -7,10 +7,9 @@ export default function ({ data, parentElement, setStateValue }) {
     const width = widthOf(parentElement), wide = width >= 760, plan = layOut(data, wide ? width - 330 : width);
     const board = el("div", { className: "board", style: { height: `${plan.height}px` } }), say = el("p", { className: "say", "aria-live": "polite" });
     headings(board, data, plan);
-    for (const cell of plan.cells) board.append(square(cell, data, plan, theme, (layer, head) => report("picked", { layer, head }), say));
+    for (const cell of plan.cells) board.append(square(cell, data, plan, theme, (index) => report("picked", { index }), say));
     arrows(board, data);
-    const open = el("button", { className: "text", onclick: () => report("open", { which: "head" }), dataset: { focus: "open-head" } }, "Open it on page Heads");
-    root.append(el("div", { className: wide ? "cols" : "" }, el("div", {}, board, say, el("p", { className: "told" }, data.told, " ", open)),
+    root.append(el("div", { className: wide ? "cols" : "" }, el("div", {}, board, say),
       el("div", {}, legend(data, theme, inks), el("p", { className: "caption" }, data.caption),
         el("details", { open: keep.rule, ontoggle: (event) => { keep.rule = event.target.open; } }, el("summary", { dataset: { focus: "rule" } }, "When does a head get a name?"), el("p", { className: "caption" }, data.rule)))),
     table(data, (index, which) => report("open", { index, which })),
@@ -42,19 +41,13 @@ const stripes = (roles, theme) => {
   return `linear-gradient(90deg, ${roles.map((role, i) => `${hueOf(role.hue, theme)} ${i * part}% ${(i + 1) * part}%`).join(", ")})`;
 };
 
-function sentence(data, layer, head) {
-  const rows = data.rows.filter((row) => row.layer === layer && row.head === head);
-  if (!rows.length) return `L${layer}H${head}: no clear role.`;
-  return `L${layer}H${head}: ${rows.map((row) => `${row.role} ${digits(row.score)} (control ${digits(row.control)})`).join(", ")}.`;
-}
-
 function square(cell, data, plan, theme, pick, say) {
-  const { layer, head, roles } = cell, picked = layer === data.picked[0] && head === data.picked[1];
-  const tell = () => { say.textContent = sentence(data, layer, head); };
+  const { layer, head, roles } = cell, index = layer * data.heads + head, picked = layer === data.picked[0] && head === data.picked[1];
+  const tell = () => { say.textContent = data.told[index]; };
   if (picked) tell();
   return el("button", {
-    className: roles.length ? "square" : "square none", tabIndex: picked ? 0 : -1, "aria-pressed": String(picked), "aria-label": sentence(data, layer, head),
-    dataset: { focus: `role-${layer}-${head}`, at: layer * data.heads + head }, onclick: () => pick(layer, head), onmouseenter: tell, onfocus: tell,
+    className: roles.length ? "square" : "square none", tabIndex: picked ? 0 : -1, "aria-pressed": String(picked), "aria-label": `${data.told[index]} Opens on page Heads.`,
+    dataset: { focus: `role-${layer}-${head}`, at: index }, onclick: () => pick(index), onmouseenter: tell, onfocus: tell,
     style: { left: `${cell.x}px`, top: `${cell.y}px`, width: `${plan.size}px`, height: `${plan.tall}px`, ...(roles.length ? { background: stripes(roles, theme) } : {}) },
   }, el("span", {}, roles.map((role) => role.letter).join("\u00b7")));
 }
