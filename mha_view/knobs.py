@@ -107,7 +107,7 @@ def verdict(few: float, many: float) -> str:
 
 
 def redundancy(card: zoo.Card) -> int:
-    """How many heads of a model earned the name coreference: more than one can be spared."""
+    """How many heads of a model earned the name coreference, and so do the same job."""
     return sum(label.role.name == COREFERENCE for label in evidence.named(card.name))
 
 

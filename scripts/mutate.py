@@ -307,8 +307,8 @@ MUTATIONS = (
     Mutation(
         "transformer: norm left out before attention",
         "mha_core/transformer.py",
-        "block.attention(block.attention_norm(stream)",
-        "block.attention((stream)",
+        "self.attention(self.attention_norm(stream)",
+        "self.attention((stream)",
     ),
     Mutation(
         "transformer: a part replaces the stream", "mha_core/transformer.py", "(before + write).cpu()", "write.cpu()"

@@ -2,7 +2,12 @@
 
 import pytest
 
-from scripts.mutate import MUTATIONS, first_failure
+from scripts.mutate import MUTATIONS, ROOT, first_failure
+
+
+@pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.name)
+def test_the_line_that_a_mistake_changes_is_there_once(mutation):
+    assert (ROOT / mutation.file).read_text().count(mutation.before) == 1
 
 
 @pytest.mark.long

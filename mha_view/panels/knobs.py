@@ -55,7 +55,7 @@ def lead(settings: Settings) -> None:
         _compared(figure.words, {h: knobs.of_card(card, figure) for h, card in found.items()}) for figure in FIGURES
     ]
     named = {h: knobs.redundancy(card) for h, card in found.items()}
-    redundancy = ["heads named coreference", *map(str, named.values()), "redundancy: all but one can be spared"]
+    redundancy = ["heads named coreference", *map(str, named.values()), "how many do the same job"]
     layers = found[FEW].recipe.n_layers
     facts_strip([], key="knob_lead", lead=_lead(settings.d_model, rows, named[FEW], named[MANY]))
     table(

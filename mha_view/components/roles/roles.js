@@ -12,7 +12,7 @@ export default function ({ data, parentElement, setStateValue }) {
     root.append(el("div", { className: wide ? "cols" : "" }, el("div", {}, board, say),
       el("div", {}, legend(data, theme, inks), el("p", { className: "caption" }, data.caption),
         el("details", { open: keep.rule, ontoggle: (event) => { keep.rule = event.target.open; } }, el("summary", { dataset: { focus: "rule" } }, "When does a head get a name?"), el("p", { className: "caption" }, data.rule)))),
-    table(data, (index, which) => report("open", { index, which })),
+    table(data, (index, which) => report("open", { index, which }), wide),
     tools("headroom-roles", { svg: () => svgOf(data, plan, theme, inks), rows: () => csvRows(data), recipe: data.recipe }, keep.open, (shown) => { keep.open = shown; }));
   });
   draw();
@@ -88,12 +88,16 @@ function textCell(row, which, index, open) {
   return el("td", { className: "words" }, textButton(text, label, () => open(index, which), `${which}-${index}`), el("span", { className: "num looks" }, looks));
 }
 
-function table(data, open) {
+// Where there is little room, control and runner-up stand under the score.
+function table(data, open, wide) {
   if (!data.rows.length) return el("p", {}, "No head of this model earned a name.");
-  const head = ["head", "name", "score", "control", "runner-up", "shows it best", "fails here"].map((name) => el("th", { scope: "col" }, name));
+  const head = ["head", "name", "score", ...(wide ? ["control", "runner-up"] : []), "shows it best", "fails here"].map((name) => el("th", { scope: "col" }, name));
+  const second = (row) => (row.runnerUp ? `${row.runnerUp} ${digits(row.runnerUpScore)}` : "none");
+  const small = (text) => el("span", { className: "looks" }, text), number = (text) => el("td", { className: "num" }, text);
   const body = data.rows.map((row, i) => el("tr", {},
-    el("th", { scope: "row" }, `L${row.layer}H${row.head}`), el("td", {}, row.role), el("td", { className: "score" }, digits(row.score), el("span", { className: "looks" }, row.detail)),
-    el("td", { className: "num" }, digits(row.control)), el("td", { className: "num" }, row.runnerUp ? `${row.runnerUp} ${digits(row.runnerUpScore)}` : "none"),
+    el("th", { scope: "row" }, `L${row.layer}H${row.head}`), el("td", {}, row.role),
+    el("td", { className: "score" }, digits(row.score), small(row.detail), wide ? null : small(`control ${digits(row.control)}; runner-up ${second(row)}`)),
+    wide ? [number(digits(row.control)), number(second(row))] : null,
     textCell(row, "best", i, open), textCell(row, "counter", i, open)));
   return el("div", { className: "labels" }, el("table", {}, el("thead", {}, el("tr", {}, head)), el("tbody", {}, body)));
 }

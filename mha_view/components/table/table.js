@@ -5,7 +5,7 @@ export default function ({ data, parentElement }) {
   const numeric = data.head.map((_, i) => data.rows.some((row) => typeof row[i] === "number"));
   const cell = (value, i) => (typeof value === "number" ? el("td", { className: "num" }, data.fractions[i] ? value.toFixed(3) : String(value)) : el("td", { className: numeric[i] ? "num" : "" }, value));
   rebuild(parentElement, (root) => root.append(
-    el("div", { className: "scroll", tabIndex: 0, role: "region", "aria-label": data.caption }, el("table", {},
+    el("div", { className: data.rows.length > 14 ? "scroll long" : "scroll", tabIndex: 0, role: "region", "aria-label": data.caption }, el("table", {},
       el("thead", {}, el("tr", {}, data.head.map((name, i) => el("th", { scope: "col", className: numeric[i] ? "num" : "" }, name)))),
       el("tbody", {}, data.rows.map((row, i) => el("tr", { className: i === data.marked ? "marked" : "" }, row.map(cell)))))),
     el("p", { className: "caption" }, data.caption),
