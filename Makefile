@@ -55,9 +55,9 @@ bench: setup-dev
 mutants: setup-dev
 	$(BIN)/python -m scripts.mutate
 
-# Make the shipped weights again from their seed (about five minutes on one core).
+# Make the weights of the first view again from their seed (about five minutes on one core), or those of D, H and G.
 train: setup
-	$(BIN)/python -m mha_core.training
+	$(BIN)/python -m mha_core.training $(if $(D),--d-model $(D) --heads $(H) --kv-heads $(G))
 
 # Train every setting of the knobs that has no weights yet; can be stopped and started again (hours on two cores).
 train-grid: setup

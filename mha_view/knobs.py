@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from mha_core import zoo
+from mha_core.analysis import claims
 from mha_core.analysis.roles import ROLES
 from mha_core.training.scores import Gates, TaskScores
 from mha_view import evidence
@@ -59,6 +60,15 @@ def seed_runs() -> tuple[zoo.SeedRun, ...]:
         return zoo.seed_runs()
     except zoo.ZooError:
         return ()
+
+
+@cache
+def stored_claims() -> tuple[claims.Claims | None, str | None]:
+    """The figures behind four claims about heads, or None with a sentence that says why; a process reads them once."""
+    try:
+        return claims.stored(), None
+    except claims.ClaimsError as error:
+        return None, str(error)
 
 
 def of_card(card: zoo.Card, figure: Figure) -> float:

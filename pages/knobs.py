@@ -9,7 +9,7 @@ from mha_view.settings import Settings
 
 
 def render(settings: Settings) -> None:
-    """One figure against h and against g, what moving h changes and what it does not, and all trained settings."""
+    """What moving h changes and what it does not, one figure against h and g, all settings, four claims."""
     knobs.lead(settings)
     figure = knobs.chosen_figure()
     left, right = st.columns(2, gap="large")
@@ -18,3 +18,4 @@ def render(settings: Settings) -> None:
     with right:
         knobs.against_kv_heads(settings, figure)
     knobs.all_settings(settings)
+    knobs.four_claims()

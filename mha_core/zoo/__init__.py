@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -26,7 +27,6 @@ from mha_core.zoo.jsons import build, rounded
 
 FOLDER = Path(__file__).parent
 SEEDS_FILE = "seeds.jsonl"
-FIX = "run `make train` to make it again"
 DIGITS = 4
 
 
@@ -114,12 +114,12 @@ def load(name: str, folder: Path = FOLDER) -> tuple[Transformer, Card]:
     path = folder / f"{name}.safetensors"
     data = _read(path)
     if hashlib.sha256(data).hexdigest() != card.sha256:
-        raise ZooError(f"{path.name} is not the file its card describes (it was cut off or edited); {FIX}.")
+        raise ZooError(f"{path.name} is not the file its card describes (it was cut off or edited); {_fix(name)}.")
     try:
         model = Transformer(card.recipe.config(len(card.words)))
         weights = load_tensors(data)
     except (ConfigError, SafetensorError) as error:
-        raise ZooError(f"{path.name} cannot be loaded ({error}); {FIX}.") from error
+        raise ZooError(f"{path.name} cannot be loaded ({error}); {_fix(name)}.") from error
     _check_shapes(path, weights, model.state_dict())
     model.load_state_dict(weights)
     return model.eval().requires_grad_(False), card
@@ -164,11 +164,18 @@ def store(weights: bytes, card: Card, folder: Path = FOLDER) -> tuple[Path, Path
     return weights_path, card_path
 
 
+def _fix(name: str) -> str:
+    """What to run to have a model again: its sizes stand in its name."""
+    sizes = re.fullmatch(r"grammar-d(\d+)-h(\d+)-g(\d+)", name)
+    knobs = "" if sizes is None else " D={} H={} G={}".format(*sizes.groups())
+    return f"run `make train{knobs}` to make it again"
+
+
 def _read(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
-        raise ZooError(f"{path.name} is missing or cannot be read; {FIX}.") from error
+        raise ZooError(f"{path.name} is missing or cannot be read; {_fix(path.stem)}.") from error
 
 
 def _read_card(path: Path) -> Card:
@@ -177,7 +184,7 @@ def _read_card(path: Path) -> Card:
         # Words that make no vocabulary are found here and not by the first sentence.
         assert isinstance(card.vocabulary, Vocabulary)
     except (ValueError, TypeError) as error:
-        raise ZooError(f"{path.name} is not a card that this version can read ({error}); {FIX}.") from error
+        raise ZooError(f"{path.name} is not a card that this version can read ({error}); {_fix(path.stem)}.") from error
     return card
 
 
@@ -185,7 +192,7 @@ def _check_shapes(path: Path, weights: Mapping[str, Tensor], expected: Mapping[s
     for name in sorted(weights.keys() | expected.keys()):
         found, wanted = (tuple(t[name].shape) if name in t else "absent" for t in (weights, expected))
         if found != wanted:
-            raise ZooError(f"{path.name} does not fit its card: {name} is {found}, not {wanted}; {FIX}.")
+            raise ZooError(f"{path.name} does not fit its card: {name} is {found}, not {wanted}; {_fix(path.stem)}.")
 
 
 def _digits(value: float) -> float:

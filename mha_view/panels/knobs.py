@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import asdict
 
+import streamlit as st
+
+from mha_core.analysis import claims
 from mha_core.config import or_list
 from mha_view import cards, knobs, state
 from mha_view.components.chart import Series, line_chart
@@ -155,4 +159,22 @@ def all_settings(settings: Settings) -> None:
         recipe=app_recipe(figure="trained settings"),
         key="all_settings",
         marked=marked,
+    )
+
+
+def four_claims() -> None:
+    """What is often said of heads, and what was measured."""
+    st.subheader("Four claims, measured")
+    found, problem = knobs.stored_claims()
+    if found is None:
+        show_notes([Note(str(problem), kind="problem")], key="no_claims")
+        return
+    table(
+        ["claim", "true?", "measured"],
+        claims.table(found),
+        caption=f"On {len(found.settings)} layers with random weights and {len(found.seeds)} seeds each, in float64, "
+        "lowest and highest; made by `make evidence`. “Off”: length of the error over that of the right output.",
+        file="headroom-four-claims",
+        recipe=app_recipe(figure="four claims", seeds=list(found.seeds), settings=[asdict(s) for s in found.settings]),
+        key="four_claims",
     )

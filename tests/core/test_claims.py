@@ -218,3 +218,11 @@ def test_the_command_prints_every_figure_and_stores_them(tmp_path, monkeypatch, 
     assert c.main(tmp_path / "claims.json") == 0
     assert len(capsys.readouterr().out.splitlines()) == len(c.table(FRESH)) == 11
     assert stored(tmp_path / "claims.json").reshapes.same_shape == FRESH.reshapes.same_shape
+
+
+def test_what_does_not_hold_is_told_with_a_distance_and_what_holds_with_none():
+    rows = c.table(c.stored())
+    assert {holds for _, holds, _ in rows} == {"yes", "no"}
+    for what, holds, measured in rows:
+        exact = measured == "below 1e-12" or measured.startswith("0 off")
+        assert exact == (holds == "yes"), what

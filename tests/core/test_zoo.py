@@ -56,7 +56,7 @@ def refusal(folder, name="grammar-d12-h6-g3"):
     with pytest.raises(ZooError) as caught:
         load(name, folder)
     message = str(caught.value)
-    assert "`make train`" in message
+    assert "`make train D=" in message
     assert message.endswith(".")
     assert "\n" not in message
     return message

@@ -99,7 +99,8 @@ function legend(view, inks) {
 }
 
 function rowsOf(view) {
-  return [["head", "names", ...view.measures.map((measure) => measure.words)], ...view.names.map((name, i) => [name, view.letters[i], ...view.measures.map((measure) => view.at(i, measure.name))])];
+  return [["head", "names", ...view.measures.map((measure) => measure.words)],
+    ["control", "", ...view.measures.map((measure) => measure.control ?? "")], ...view.names.map((name, i) => [name, view.letters[i], ...view.measures.map((measure) => view.at(i, measure.name))])];
 }
 
 function svgOf(view, theme, inks) {
