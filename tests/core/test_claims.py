@@ -216,7 +216,7 @@ def test_figures_that_cannot_be_read_are_told_so(tmp_path, spoil):
 def test_the_command_prints_every_figure_and_stores_them(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(c, "measure", lambda: FRESH)
     assert c.main(tmp_path / "claims.json") == 0
-    assert len(capsys.readouterr().out.splitlines()) == len(c.table(FRESH)) == 11
+    assert len(capsys.readouterr().out.splitlines()) == len(c.table(FRESH)) == 12
     assert stored(tmp_path / "claims.json").reshapes.same_shape == FRESH.reshapes.same_shape
 
 
