@@ -43,7 +43,7 @@ AXES = ("coreference", "agreement")
 RULE = (
     "It is a choice, the same for every model. Names that choose between two nouns: right in more "
     f"than {LEAST_HALF} of each half of a balanced set, more often than the best of all heads reaches by luck, and "
-    f"with more than {LEAST_MASS_RATIO:g} times the weight of the wrong noun. Names that dwell on one place: on "
+    f"in each with {LEAST_MASS_RATIO:g} times the weight of the wrong noun. Names that dwell on one place: on "
     f"average a weight of at least {LEAST_MASS} there, and {LEAST_OVER_EVEN:g} times an even gaze, in the earlier and "
     f"the later rows, counting rows that see at least {LEAST_VISIBLE} tokens. Rare word: {LEAST_RARE_RATIO:g} times "
     "the weight of a common word in its place."
