@@ -374,7 +374,7 @@ def _first_failing_test(tree: Path, own_tests: str) -> str | None:
         done = subprocess.run([*command, where], cwd=tree, capture_output=True, text=True, check=False)
         if done.returncode != 0:
             found = re.search(r"^(?:FAILED|ERROR) tests/core/(\S+)", done.stdout, re.MULTILINE)
-            return found.group(1) if found else f"pytest ended with {done.returncode}: {done.stdout[-300:]!r}"
+            return found[1] if found else f"pytest ended with {done.returncode}: {done.stdout[-300:]!r}"
     return None
 
 

@@ -542,7 +542,7 @@ def _counted_off(counted: Parameters) -> str:
 
 def _below(figure: float) -> str:
     """How a difference of rounding is told; a larger one is told as it is."""
-    return "below 1e-12" if figure < 1e-12 else f"{figure:.2g}"
+    return "below 1e-12" if figure < ROUNDING else f"{figure:.2g}"
 
 
 def _shown(spread: Spread) -> str:

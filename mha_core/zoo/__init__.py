@@ -167,7 +167,7 @@ def store(weights: bytes, card: Card, folder: Path = FOLDER) -> tuple[Path, Path
 def _fix(name: str) -> str:
     """What to run to have a model again: its sizes stand in its name."""
     sizes = re.fullmatch(r"grammar-d(\d+)-h(\d+)-g(\d+)", name)
-    knobs = "" if sizes is None else " D={} H={} G={}".format(*sizes.groups())
+    knobs = "" if sizes is None else f" D={sizes[1]} H={sizes[2]} G={sizes[3]}"
     return f"run `make train{knobs}` to make it again"
 
 
