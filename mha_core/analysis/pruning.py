@@ -14,7 +14,7 @@ from typing import TypeVar
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
@@ -22,6 +22,7 @@ from mha_core.analysis import measures
 from mha_core.text import Vocabulary
 from mha_core.trace import ModelTrace
 from mha_core.training import probes
+from mha_core.training.evaluate import TASKS, Questions, ask, copy_share, right_share
 from mha_core.training.grammar import SHARES, sentences
 from mha_core.training.probes import Probe
 from mha_core.training.recipe import token_rows
@@ -38,15 +39,6 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, eq=False)
-class Asked:
-    """Probes of one length: what the model reads, and which next words fit and which do not."""
-
-    rows: Int[Tensor, "b n"]
-    fitting: Bool[Tensor, "b vocab"]
-    unfitting: Bool[Tensor, "b vocab"]
-
-
-@dataclass(frozen=True, eq=False)
 class Exam:
     """The sentences that a model is measured on, ``count`` of them for each figure.
 
@@ -57,7 +49,7 @@ class Exam:
 
     count: int
     trial: list[Int[Tensor, "_ _"]]
-    tasks: dict[str, list[Asked]]
+    tasks: dict[str, list[Questions]]
     lists: list[Int[Tensor, "_ _"]]
     held_out: list[Int[Tensor, "_ _"]]
 
@@ -99,16 +91,10 @@ def exam(count: int, vocabulary: Vocabulary) -> Exam:
 
     Raises ValueError for a count that is no multiple of 4.
     """
-    asked = {
-        "coreference": probes.coreference_probes(count),
-        "mismatch": probes.mismatch_probes(count),
-        "agreement": probes.agreement_probes(count),
-        "reflexive": probes.reflexive_probes(count),
-    }
     return Exam(
         count,
         _by_length(mixed_sentences(count, "heads to switch off"), vocabulary),
-        {name: _asked(found, vocabulary) for name, found in asked.items()},
+        {name: _by_length_asked(make(count), vocabulary) for name, make in TASKS.items()},
         _by_length(probes.repeated_lists(count, length=None), vocabulary),
         _by_length(mixed_sentences(count, "validation"), vocabulary),
     )
@@ -287,42 +273,22 @@ def _per_word(summed: Sequence[Tensor], batches: Sequence[Tensor]) -> float:
     return torch.stack(list(summed)).double().sum().item() / words
 
 
-@torch.inference_mode()
-def _right_share(model: Transformer, sets: Sequence[Asked], open_heads: Gates) -> float:
-    """Share of the probes after which the words that fit are, together, likelier than those that do not."""
-    right = []
-    for asked in sets:
-        likely = model(asked.rows.to(_device(model)), head_gates=open_heads)[:, -1].softmax(-1).cpu()
-        right.append((likely * asked.fitting).sum(-1) > (likely * asked.unfitting).sum(-1))
-    return torch.cat(right).double().mean().item()
+def _right_share(model: Transformer, sets: Sequence[Questions], open_heads: Gates) -> float:
+    """Share of all probes that are answered rightly."""
+    right = [len(asked.rows) * right_share(model, asked, open_heads) for asked in sets]
+    return sum(right) / sum(len(asked.rows) for asked in sets)
 
 
-@torch.inference_mode()
 def _copy_share(model: Transformer, lists: Sequence[Tensor], open_heads: Gates) -> float:
-    """Share of the words of a second saying that the model expects, from the second word on."""
-    right = []
-    for rows in _on(model, lists):
-        period = (rows.shape[1] - 1) // 2
-        expected = model(rows, head_gates=open_heads).argmax(-1)
-        # Row i foretells the token of row i + 1; the second saying fills the rows from period + 1 on.
-        right.append((expected[:, period + 1 : -1] == rows[:, period + 2 :]).flatten())
-    return torch.cat(right).double().mean().item()
+    """Share of all words of a second saying that the model expects, from the second word on."""
+    # A list said twice has a start token in front, and one word of its second saying is a guess.
+    words = [len(rows) * ((rows.shape[1] - 1) // 2 - 1) for rows in lists]
+    right = [n * copy_share(model, rows, open_heads) for n, rows in zip(words, lists, strict=True)]
+    return sum(right) / sum(words)
 
 
-def _asked(found: Sequence[Probe], vocabulary: Vocabulary) -> list[Asked]:
-    def marked(words: tuple[str, ...]) -> Tensor:
-        row = torch.zeros(len(vocabulary), dtype=torch.bool)
-        row[vocabulary.encode(list(words))] = True
-        return row
-
-    return [
-        Asked(
-            token_rows([probe.words for probe in same], vocabulary),
-            torch.stack([marked(probe.fitting) for probe in same]),
-            torch.stack([marked(probe.unfitting) for probe in same]),
-        )
-        for same in _same_length(found, [len(probe.words) for probe in found])
-    ]
+def _by_length_asked(found: Sequence[Probe], vocabulary: Vocabulary) -> list[Questions]:
+    return [ask(same, vocabulary) for same in _same_length(found, [len(probe.words) for probe in found])]
 
 
 def _by_length(texts: Sequence[Sequence[str]], vocabulary: Vocabulary) -> list[Tensor]:

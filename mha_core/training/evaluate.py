@@ -151,7 +151,7 @@ def right_share(model: Transformer, asked: Questions, head_gates: HeadGates | No
     right = 0
     for first in range(0, len(asked.rows), BATCH):
         some = slice(first, first + BATCH)
-        logits = model(asked.rows[some], head_gates=head_gates)
+        logits = model(asked.rows[some].to(model.unembed.weight.device), head_gates=head_gates).cpu()
         likely = logits[torch.arange(len(logits)), asked.last[some]].softmax(-1)
         fitting, unfitting = ((likely * words[some]).sum(-1) for words in (asked.fitting, asked.unfitting))
         right += int((fitting > unfitting).sum())
@@ -161,7 +161,8 @@ def right_share(model: Transformer, asked: Questions, head_gates: HeadGates | No
 @torch.no_grad()
 def copy_share(model: Transformer, rows: Int[Tensor, "s n"], head_gates: HeadGates | None = None) -> float:
     """Share of the words of a second saying that the model expects, from the second word on (the first is a guess)."""
-    expected = torch.cat([model(batch, head_gates=head_gates).argmax(-1) for batch in rows.split(BATCH)])
+    batches = rows.to(model.unembed.weight.device).split(BATCH)
+    expected = torch.cat([model(batch, head_gates=head_gates).argmax(-1) for batch in batches]).cpu()
     period = ((rows != PAD_ROW).sum(-1, keepdim=True) - 1) // 2
     # Row i foretells word i, counted from 0; the second saying runs from word `period` to word `2 * period - 1`.
     word = torch.arange(rows.shape[1] - 1)
