@@ -13,6 +13,7 @@ from mha_view.jobs import JobQueue
 from mha_view.panels.pruning import FIGURES
 from mha_view.results import VOCABULARY
 from mha_view.settings import DEFAULTS, Settings
+from mha_view.state import waiting
 
 PATIENCE = 60.0
 SMALL = {"d": "32", "h": "4", "g": "2"}
@@ -162,7 +163,7 @@ def test_with_all_heads_off_the_page_says_what_remains(open_page):
 def half_a_curve(settings, order, points):
     """A real curve that ends after so many points, in the queue and finished there by its being left."""
     loaded = state.cached_model(settings)
-    key, count = state._curve_key(settings, order), pruned.curve_count(settings, order)
+    key, count = waiting._curve_key(settings, order), pruned.curve_count(settings, order)
     reached, hold = threading.Event(), threading.Event()
 
     def work():
@@ -173,7 +174,7 @@ def half_a_curve(settings, order, points):
         reached.set()
         hold.wait(PATIENCE)
 
-    state.JOBS.ask(key, work, watcher="test", urgency=state.CURVE)
+    waiting.JOBS.ask(key, work, watcher="test", urgency=waiting.CURVE)
     assert reached.wait(PATIENCE)
     return key, hold
 
@@ -185,11 +186,11 @@ def test_a_curve_is_shown_while_it_grows_and_when_it_was_stopped_half_way(open_p
         assert any(note.startswith("Measuring: 30 of 78 passes") for note in page.notes())
         assert [name for name, _ in bar(page)["actions"]] == ["stop"]
         assert page.sent("chart")[0]["series"][0]["x"] == [12, 11, 10, 9, 8]
-        state.JOBS.leave(key, "test")
-        still = state.JOBS.look(key, None)
+        waiting.JOBS.leave(key, "test")
+        still = waiting.JOBS.look(key, None)
         assert still is not None
         assert still.unfinished, "the page waits for it as well"
-        state.JOBS.leave(key, page.app.session_state["_visitor"])
+        waiting.JOBS.leave(key, page.app.session_state["_visitor"])
         page.run()
     finally:
         hold.set()
@@ -208,7 +209,7 @@ def finished_curve(settings, order):
         yield last
         done.set()
 
-    state.JOBS.ask(state._curve_key(settings, order), work, watcher="test")
+    waiting.JOBS.ask(waiting._curve_key(settings, order), work, watcher="test")
     assert done.wait(PATIENCE)
     return last
 
@@ -286,7 +287,7 @@ def test_costs_are_bounded_before_anything_is_measured(monkeypatch):
 
 
 def test_a_full_queue_is_told_in_one_sentence(open_page, monkeypatch):
-    monkeypatch.setattr(state, "JOBS", JobQueue(max_unfinished=0))
+    monkeypatch.setattr(waiting, "JOBS", JobQueue(max_unfinished=0))
     page = open_page("pruning", off="0.1", **SMALL)
     assert any("measurements are waiting or running, which is as many as fit" in note for note in page.notes())
     assert page.sent("toggles")[0]["off"] == ["0.1"]

@@ -9,6 +9,7 @@ from mha_view import cards, results, state
 from mha_view.examples import EXAMPLES
 from mha_view.results import VOCABULARY, estimated_bytes, run_key
 from mha_view.settings import DEFAULTS, Settings, replace
+from mha_view.state import caches
 
 
 def test_every_example_is_made_of_known_words():
@@ -85,7 +86,7 @@ def test_the_estimate_is_close_to_what_is_really_held():
 
 
 def test_a_run_over_the_budget_is_refused_before_anything_is_made(monkeypatch):
-    monkeypatch.setattr(state, "MAX_RUN_BYTES", 1000)
+    monkeypatch.setattr(caches, "MAX_RUN_BYTES", 1000)
     with pytest.raises(state.BudgetError, match=r"would take \d+ MiB and the limit is 0 MiB; choose a smaller d_model"):
         state.cached_run(Settings(d_model=32, n_heads=2, n_kv_heads=2, weights="random", seed=77))
 

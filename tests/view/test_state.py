@@ -3,12 +3,13 @@
 import pytest
 
 from mha_view import state
+from mha_view.state import session
 
 
 @pytest.fixture
 def chosen(monkeypatch):
     taken = {}
-    monkeypatch.setattr(state, "set_settings", taken.update)
+    monkeypatch.setattr(session, "set_settings", taken.update)
     return taken
 
 

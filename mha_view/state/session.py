@@ -1,4 +1,4 @@
-"""The only module that knows widget keys, query parameters and caches.
+"""What one visitor has chosen: widget keys, query parameters, and a page's own picks.
 
 The session holds what a visitor has chosen, the address bar mirrors it. A link is read once, when a session starts:
 every real link, reload or typed address starts one, so a later change of the address is Back or Forward and undoes no
@@ -7,21 +7,16 @@ choice. The mirror is written by the link component with ``history.replaceState`
 
 from __future__ import annotations
 
-import atexit
-import secrets
-import threading
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import fields, replace
 from typing import Any
 from urllib.parse import parse_qsl, urlencode
 
 import streamlit as st
-from cachetools import LRUCache, cached
 
 from mha_core.analysis.pruning import Head
 from mha_core.text import word_spans
-from mha_view import pruned, results
-from mha_view.jobs import STOPPED, WAITING, JobQueue, JobView, QueueFullError
+from mha_view import results
 from mha_view.settings import (
     CHOICES,
     DEFAULTS,
@@ -36,12 +31,6 @@ from mha_view.settings import (
     whole_number,
 )
 
-MODEL_CACHE_BYTES = 512 * 2**20
-RUN_CACHE_BYTES = 256 * 2**20
-PACK_CACHE_BYTES = 64 * 2**20
-MAX_RUN_BYTES = 640 * 2**20
-PRUNED_CACHE_BYTES = 64 * 2**20
-
 PICKS = ("layer", "head", "row", "key", "view", "first", "other", "pin", "off", "order", "figure", "x", "y", "measure")
 PICKS += ("preset", "step", "col", "without", "swap", "with")
 MAX_HEADS_OFF = 1_000
@@ -49,14 +38,6 @@ STREAMLIT_PARAMS = ("embed", "embed_options")
 # A pick belongs to what it was picked in: another sentence has other rows, other sizes have other heads.
 FORGOTTEN_WITH_SENTENCE = ("row", "key", "col")
 FORGOTTEN_WITH_SIZES = ("layer", "head", "other", "off", "col", "without", "swap", "with")
-# The one queue of long work that all visitors share; a first look comes before a second one, and that before a curve.
-JOBS = JobQueue()
-atexit.register(JOBS.close)
-FIRST_LOOK, SECOND_LOOK, CURVE = range(3)
-
-
-class BudgetError(ValueError):
-    """Raised before a run that would take more memory than one visitor may."""
 
 
 def open_page(page: str) -> Settings:
@@ -263,141 +244,6 @@ def pinned() -> tuple[Settings, int, int] | None:
     return settings, min(max(layer or 0, 0), n_layers - 1), min(max(head or 0, 0), settings.n_heads - 1)
 
 
-@cached(LRUCache(MODEL_CACHE_BYTES, getsizeof=lambda m: m.nbytes), results.model_key, condition=threading.Condition())
-def cached_model(settings: Settings) -> results.LoadedModel:
-    """The model for these settings, shared by all visitors; nobody may change it."""
-    return results.load_model(settings)
-
-
-def _pack_bytes(value: Any) -> int:
-    """About how many bytes plain data takes."""
-    if isinstance(value, Mapping):
-        return sum(map(_pack_bytes, value.values()))
-    return (
-        sum(map(_pack_bytes, value))
-        if isinstance(value, (list, tuple))
-        else len(value)
-        if isinstance(value, str)
-        else 8
-    )
-
-
-@cached(LRUCache(PACK_CACHE_BYTES, getsizeof=_pack_bytes), lambda *call: call[0], condition=threading.Condition())
-def cached_pack(_name: tuple[object, ...], make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    """What a picture is sent, made once for all visitors; the name says all it depends on, and nobody may change it."""
-    return make()
-
-
-def cached_run(settings: Settings) -> results.Run:
-    """The finished run for these settings, its numbers shared by all visitors.
-
-    Raises TextError for a text that is too long, BudgetError for a run that would take too much memory.
-    """
-    # The colour scale is no part of a run's key: whoever computed the run first may have chosen another.
-    return replace(_shared_run(settings), settings=settings)
-
-
-@cached(LRUCache(RUN_CACHE_BYTES, getsizeof=lambda r: r.nbytes), results.run_key, condition=threading.Condition())
-def _shared_run(settings: Settings) -> results.Run:
-    n_rows = len(results.VOCABULARY.tokenize(settings.sentence).items)
-    needed = results.estimated_bytes(settings, n_rows)
-    if needed > MAX_RUN_BYTES:
-        raise BudgetError(
-            f"This run would take {needed / 2**20:,.0f} MiB and the limit is {MAX_RUN_BYTES / 2**20:,.0f} MiB; "
-            "choose a smaller d_model, fewer heads or a shorter sentence."
-        )
-    return results.run(settings, cached_model(settings))
-
-
-def pruned_run(settings: Settings, off: tuple[Head, ...]) -> results.Run:
-    """The run for these settings with heads off, its numbers shared by all visitors."""
-    return replace(_shared_pruned_run(settings, off), settings=settings)
-
-
-@cached(
-    LRUCache(PRUNED_CACHE_BYTES, getsizeof=lambda r: r.nbytes),
-    lambda settings, off: (results.run_key(settings), off),
-    condition=threading.Condition(),
-)
-def _shared_pruned_run(settings: Settings, off: tuple[Head, ...]) -> results.Run:
-    return pruned.without_heads(cached_run(settings), cached_model(settings), off)
-
-
-def looks(settings: Settings, off: tuple[Head, ...]) -> tuple[JobView, JobView]:
-    """The first and the second look at the figures with these heads off, begun if nobody has yet.
-
-    Raises QueueFullError when the queue does not even take the first; the second waits outside until there is room.
-    """
-    first = _look(settings, off, pruned.quick_count(settings), FIRST_LOOK)
-    try:
-        return first, _look(settings, off, pruned.full_count(settings), SECOND_LOOK)
-    except QueueFullError:
-        return first, JobView(WAITING, None)
-
-
-def leave_other_looks(settings: Settings, wanted: Iterable[tuple[Head, ...]]) -> None:
-    """What was looked at before and is no longer on screen need not be measured for this visitor."""
-    keep = {_look_key(settings, off, count(settings)) for off in wanted for count in _COUNTS}
-    watched: set[object] = st.session_state.setdefault("_watched", set())
-    for key in watched - keep:
-        JOBS.leave(key, visitor())
-    st.session_state["_watched"] = keep
-
-
-def curve(settings: Settings, order: str) -> JobView | None:
-    """The curve of these settings and this order as far as it is, or None where nobody has asked for it."""
-    key = _curve_key(settings, order)
-    return JOBS.look(key, None if st.session_state.get("_left_curve") == key else visitor())
-
-
-def start_curve(settings: Settings, order: str) -> None:
-    """Ask for a curve, anew if it was stopped; a full queue is told on the page."""
-    key, count = _curve_key(settings, order), pruned.curve_count(settings, order)
-    st.session_state["_left_curve"] = None
-
-    def start() -> Any:
-        return pruned.pruning_curve(cached_model(settings), order, count)
-
-    try:
-        JOBS.ask(key, start, watcher=visitor(), urgency=CURVE, again=True)
-    except QueueFullError as error:
-        st.session_state["_notices"] = (*st.session_state["_notices"], str(error))
-
-
-def stop_curve(settings: Settings, order: str) -> None:
-    """Stop waiting for a curve: it ends after its next step, unless others wait for it too."""
-    key = _curve_key(settings, order)
-    st.session_state["_left_curve"] = key
-    JOBS.leave(key, visitor())
-
-
-def visitor() -> str:
-    """A name for this session that says nothing about its visitor."""
-    return st.session_state.setdefault("_visitor", secrets.token_hex(8))
-
-
-def _look(settings: Settings, off: tuple[Head, ...], count: int, urgency: int) -> JobView:
-    key = _look_key(settings, off, count)
-
-    def start() -> Any:
-        return pruned.measuring(cached_model(settings), off, count)
-
-    found = JOBS.ask(key, start, watcher=visitor(), urgency=urgency)
-    # Stopped only because whoever asked went on to something else.
-    return JOBS.ask(key, start, watcher=visitor(), urgency=urgency, again=True) if found.state == STOPPED else found
-
-
-_COUNTS = (pruned.quick_count, pruned.full_count)
-
-
-def _look_key(settings: Settings, off: tuple[Head, ...], count: int) -> tuple[object, ...]:
-    return ("look", results.model_key(settings), off, count)
-
-
-def _curve_key(settings: Settings, order: str) -> tuple[object, ...]:
-    return ("curve", results.model_key(settings), order, pruned.curve_count(settings, order))
-
-
 def _adopt(params: Mapping[str, str]) -> None:
     """Take over what a link says."""
     session = st.session_state
@@ -451,9 +297,14 @@ def _tell_streamlit(page: str, params: Mapping[str, str]) -> None:
         st.query_params.from_dict(wanted)
 
 
+def tell(sentence: str) -> None:
+    """Add a sentence to what the page says on top."""
+    st.session_state["_notices"] = (*st.session_state["_notices"], sentence)
+
+
 def _complain(name: str, sentence: str) -> None:
     st.session_state["_picks"].pop(name, None)
-    st.session_state["_notices"] = (*st.session_state["_notices"], sentence)
+    tell(sentence)
 
 
 def _resolve(name: str, value: Any) -> Any:
