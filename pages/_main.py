@@ -28,11 +28,16 @@ def show(spec):
         shared.link()
 
 
-pages = {
-    spec.slug: st.Page(partial(show, spec), title=spec.title, url_path=spec.slug, default=spec is PAGES[0])
-    for spec in PAGES
-}
-chosen = st.navigation(list(pages.values()), position="top")
+def page(spec, address, **more):
+    """A page of the menu, or one that only an address opens."""
+    return st.Page(partial(show, spec), title=spec.title, url_path=address, help=spec.about, **more)
+
+
+first, *others = PAGES
+pages = {first.slug: page(first, "", default=True), **{spec.slug: page(spec, spec.slug) for spec in others}}
+# The first page lives at "/"; whoever types its name gets it too, instead of Streamlit's "Page not found".
+typed = page(first, first.slug, visibility="hidden")
+chosen = st.navigation([*pages.values(), typed], position="top")
 if (wanted := state.wanted_page()) is not None:
     st.switch_page(pages[wanted])
 chosen.run()

@@ -31,6 +31,15 @@ def test_a_cold_deep_link_has_menu_and_controls_and_keeps_the_choice(browser, fr
     page.context.close()
 
 
+def test_the_first_page_answers_to_its_own_name_too(browser, fresh_server):
+    page = browser.new_context(viewport={"width": 1440, "height": 1000}).new_page()
+    visitor = Visitor(page, fresh_server).open("/heads?d=64&h=4&g=2")
+    assert page.locator(".thumb").count() == 3 * 4
+    assert page.get_by_role("dialog").count() == 0
+    assert visitor.address().items() >= {"d": "64", "h": "4", "g": "2"}.items()
+    page.context.close()
+
+
 def test_choices_add_no_steps_to_the_history(visitor):
     visitor.open("/?d=64&h=8&g=8")
     before = visitor.page.evaluate("history.length")
