@@ -110,12 +110,12 @@ class AttentionTrace:
         d_k = self.cfg.head_dim
         return self.W_O[:, head * d_k : (head + 1) * d_k].T
 
-    def head_writes(self) -> Float[Tensor, "b h n d_model"]:
+    def head_writes(self, rows: slice = slice(None)) -> Float[Tensor, "b h rows d_model"]:
         """What each head adds to the residual stream: its slice of concat times its slice of W_O; the sum is out."""
-        d_k = self.cfg.head_dim
-        writes = self.x.new_empty((self.x.shape[0], self.cfg.n_heads, *self.x.shape[1:]))
+        d_k, concat = self.cfg.head_dim, self.concat[:, rows]
+        writes = self.x.new_empty((concat.shape[0], self.cfg.n_heads, concat.shape[1], self.x.shape[-1]))
         for head in range(self.cfg.n_heads):
-            writes[:, head] = self.concat[..., head * d_k : (head + 1) * d_k] @ self.w_o_slice(head)
+            writes[:, head] = concat[..., head * d_k : (head + 1) * d_k] @ self.w_o_slice(head)
         return writes
 
     def _tensors(self) -> list[Tensor]:

@@ -48,7 +48,7 @@ class Changed:
 
 def writes_of(trace: AttentionTrace, row: int, *, most: int, shown: Collection[int] = ()) -> Writes:
     """What each head writes for token ``row``: at most ``most`` lines, the ``shown`` heads and the longest writes."""
-    every = trace.head_writes()[0, :, row].float().numpy()
+    every = trace.head_writes(slice(row, row + 1))[0, :, 0].float().numpy()
     out, lines = trace.array("out")[row], _lines(every, most, shown)
     writes = np.stack([every[list(heads)].sum(0) for heads in lines])
     running = np.cumsum(writes, axis=0, dtype=np.float32)

@@ -32,7 +32,7 @@ class Opened:
     def sent(self, part: str) -> list[dict]:
         """The data of every part of that name, in the order of the page."""
         parts = [p.proto for p in self.app.get("bidi_component")]
-        return [json.loads(p.json) for p in parts if p.component_name == f"headroom_{part}"]
+        return [json.loads(p.json)[0] for p in parts if p.component_name == f"headroom_{part}"]
 
     def notes(self) -> list[str]:
         """Every sentence that the page tells its visitor."""

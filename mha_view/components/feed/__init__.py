@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from streamlit.components.v2 import component
+from mha_view.components import wrapped
 
-_feed = component(
+_feed = wrapped(
     "headroom_feed",
     html="<div hidden></div>\n",
     css=":host { display: none; }\n",
