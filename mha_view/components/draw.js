@@ -1,6 +1,7 @@
 // Every picture has this too: packed arrays, colours, legends, exports.
 
-const FLOAT = (text) => new Float32Array(BYTES(text).buffer);
+// Numbers come as base64, or from a feed as they are.
+const FLOAT = (given) => (given instanceof Float32Array ? given : new Float32Array(BYTES(given).buffer));
 
 function BYTES(text) {
   const raw = atob(text);

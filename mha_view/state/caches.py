@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 from cachetools import LRUCache, cached
 
 from mha_core.analysis.pruning import Head
@@ -32,6 +33,8 @@ def cached_model(settings: Settings) -> results.LoadedModel:
 
 def _pack_bytes(value: Any) -> int:
     """About how many bytes plain data takes."""
+    if isinstance(value, np.ndarray):
+        return value.nbytes
     if isinstance(value, Mapping):
         return sum(map(_pack_bytes, value.values()))
     return (

@@ -2,8 +2,10 @@
 
 import json
 from pathlib import Path
+from typing import Any
 from urllib.parse import parse_qsl
 
+import numpy as np
 import pytest
 import torch
 from streamlit.testing.v1 import AppTest
@@ -15,6 +17,20 @@ from pages import PAGES
 torch.set_num_threads(1)
 
 ENTRY = str(Path(__file__).parents[2] / "pages" / "_main.py")
+
+
+def told(message: bytes) -> Any:
+    """What a feed says: JSON, and behind it the numbers that it points to."""
+    size = int.from_bytes(message[:4], "little")
+    assert size % 4 == 0
+
+    def opened(pairs: dict) -> Any:
+        if "float32" not in pairs:
+            return pairs
+        begin, count = pairs["float32"]
+        return np.frombuffer(message, "<f4", count, 4 + size + 4 * begin)
+
+    return json.loads(message[4 : 4 + size], object_hook=opened)
 
 
 class Opened:
@@ -32,7 +48,9 @@ class Opened:
     def sent(self, part: str) -> list[dict]:
         """The data of every part of that name, in the order of the page."""
         parts = [p.proto for p in self.app.get("bidi_component")]
-        return [json.loads(p.json)[0] for p in parts if p.component_name == f"headroom_{part}"]
+        return [
+            told(p.bytes) if p.bytes else json.loads(p.json)[0] for p in parts if p.component_name == f"headroom_{part}"
+        ]
 
     def notes(self) -> list[str]:
         """Every sentence that the page tells its visitor."""

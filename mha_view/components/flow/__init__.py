@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from mha_core.analysis.flow import SOURCES, WEIGHTS, LayerFlow, Stage, cell_sum, formula_of, stages_of
-from mha_view.components import declare, packed
+from mha_view.components import declare
 from mha_view.components.feed import feed
 from mha_view.components.maps import legend_range
 from mha_view.stages import STAGE_WORDS
@@ -113,7 +113,7 @@ def outline(flow: LayerFlow, stages: Sequence[Stage], labels: Sequence[str]) -> 
         "widths": {name: _width(flow, name) for name in _drawn(stages)},
         "shapes": [_shapes(flow, stage) for stage in stages],
         "mask": (flow.trace.array("mask").astype(np.uint8) + ord("0")).tobytes().decode("ascii"),
-        "angles": packed(angles.astype(np.float32)),
+        "angles": angles,
     }
 
 
@@ -164,18 +164,18 @@ def _blob(flow: LayerFlow, name: str, head: int, limit: int) -> dict[str, Any]:
     array = flow.matrices(name).astype(np.float32, copy=False)
     blob: dict[str, Any] = colour_range(array)
     if array.nbytes <= (max(limit, ONE_BYTES) if len(array) == 1 else limit):
-        return {**blob, "all": packed(array)}
+        return {**blob, "all": array}
     small = thumbnail(array)
-    blob |= {"pool": packed(small), "R": small.shape[1], "C": small.shape[2]}
+    blob |= {"pool": small, "R": small.shape[1], "C": small.shape[2]}
     at = flow.trace.cfg.kv_head_of(head) if name in ("k", "v", "k_rot") else min(head, len(array) - 1)
     if name not in WEIGHTS and array[0].nbytes <= ONE_BYTES:
-        blob |= {"one": packed(array[at]), "head": at}
+        blob |= {"one": array[at].copy(), "head": at}
     return blob
 
 
 def _sent_words(flow: LayerFlow, blobs: Mapping[str, Any]) -> str:
     """How much was sent instead of how much, in words."""
-    sent = sum(len(part) * 3 // 4 for blob in blobs.values() for part in blob.values() if isinstance(part, str))
+    sent = sum(part.nbytes for blob in blobs.values() for part in blob.values() if isinstance(part, np.ndarray))
     whole_bytes = sum(flow.matrices(name).size * 4 for name in SENT)
     return f"{bytes_text(sent)} were sent instead of {bytes_text(whole_bytes)}."
 

@@ -41,10 +41,10 @@ def packed_writes(
         "lines": [_line(flow, writes, i, row) for i in range(len(writes.lines))],
         "dims": dims,
         "bars": {
-            "writes": _exact(writes.writes[:, dims]),
-            "running": _exact(writes.running[:, dims]),
-            "out": _exact(writes.out[dims]),
-            "changed": None if changed is None else _exact(changed.out[dims]),
+            "writes": writes.writes[:, dims],
+            "running": writes.running[:, dims],
+            "out": writes.out[dims],
+            "changed": None if changed is None else changed.out[dims],
         },
         "out": _strip(writes.out),
         "changed": None if changed is None else _strip(changed.out),
@@ -86,11 +86,11 @@ def _line(flow: LayerFlow, writes: Writes, i: int, row: int) -> dict[str, Any]:
     piece = flow.matrices("concat")[heads[0], row]
     return {
         "heads": list(heads),
-        "z": _exact(piece) if alone else "",
+        "z": piece.copy() if alone else None,
         "slice": _slice(flow, heads[0]) if alone else None,
         "write": _strip(writes.writes[i]),
         "running": _strip(writes.running[i], SUM_COLS),
-        "figures": _exact(np.array([writes.norms[i], writes.cosines[i], writes.shares[i]])),
+        "figures": np.array([writes.norms[i], writes.cosines[i], writes.shares[i]]),
     }
 
 
@@ -101,10 +101,6 @@ def _slice(flow: LayerFlow, head: int) -> dict[str, Any]:
     return {"rows": len(small_one), "levels": packed(np.round(small_one / most * 127).astype(np.int8))}
 
 
-def _strip(vector: np.ndarray, cols: int = STRIP_COLS) -> str:
+def _strip(vector: np.ndarray, cols: int = STRIP_COLS) -> np.ndarray:
     """One vector as the browser draws it, at most ``cols`` dots of the number largest in size."""
-    return _exact(vector if len(vector) <= cols else thumbnail(vector[None, None], cols)[0, 0])
-
-
-def _exact(array: np.ndarray) -> str:
-    return packed(array.astype(np.float32))
+    return vector.copy() if len(vector) <= cols else thumbnail(vector[None, None], cols)[0, 0]
