@@ -116,6 +116,8 @@ def test_pointing_at_a_score_writes_out_its_products_with_the_digits_of_the_trac
     shown = [tuple(f"({num(v)})" if v < 0 else num(v) for v in pair) for pair in zip(q, k, strict=True)]
     assert " + ".join(f"{a} × {b}" for a, b in shown[:4]) in told
     assert told.endswith(f"(16 products) = {num(float(trace.array('scores')[HEAD, ROW, KEY]) * 4)}")
+    visitor.page.get_by_text("all 16 products").click()
+    assert visitor.text(".products p") == [" + ".join(f"{a} × {b}" for a, b in shown)]
 
 
 def test_pointing_at_a_weight_writes_out_the_softmax(visitor, trace):

@@ -128,12 +128,13 @@ function picture(scene) {
   const board = el("div", { className: "board", style: { height: `${plan.height}px` } });
   const below = sizedCanvas(width, plan.height), above = sizedCanvas(width, plan.height), pen = above.getContext("2d");
   scene.below = below;
-  const say = el("p", { className: "say num", "aria-live": "polite" }), lens = el("div", { className: "lens" });
+  const say = el("p", { className: "say num", "aria-live": "polite" }), lens = el("div", { className: "lens" }), whole = el("div");
   const show = (cell, quiet = false) => {
     Object.assign(keep, { cell, quiet });
     lightUp(pen, scene, plan, cell, quiet);
     say.replaceChildren(...(cell ? [el("b", {}, placeText(view, cell.name, cell.head, cell.row, cell.col)), arithmetic(view, plan, cell.name, cell.head, cell.row, cell.col)] : [el("span", { className: "muted" }, "Point at a cell, or tab to a matrix and use the arrow keys: what it was computed from lights up.")]));
     lens.replaceChildren(...(cell ? lensOf(view, plan, cell) : []));
+    whole.replaceChildren(...(cell ? allProducts(view, keep, plan, cell) : []));
   };
   board.append(below, above, ...plan.blocks.map((block) => cellsOf(scene, block, show)), ...headButtons(scene, plan));
   const kept = keep.cell && plan.blocks.some(({ name, head }) => name === keep.cell.name && head === keep.cell.head) ? keep.cell : null;
@@ -141,7 +142,17 @@ function picture(scene) {
   animate(below.getContext("2d"), scene, plan);
   show(kept ?? firstCell(view, keep, plan), !kept || keep.quiet);
   board.onmouseleave = () => show(keep.cell, true);
-  return el("div", {}, board, el("div", { className: "reading" }, say, lens));
+  return el("div", {}, board, el("div", { className: "reading" }, el("div", {}, say, whole), lens));
+}
+
+// A long sum in full, for whoever wants to add it up.
+function allProducts(view, keep, plan, { name, head, row, col }) {
+  const terms = termsOf(view, plan, name, head, row, col);
+  if (!terms || terms.length <= 8) return [];
+  const body = el("p", { className: "num" }), fill = () => { body.textContent = keep.longSum ? products(terms) : ""; };
+  fill();
+  return [el("details", { className: "products", open: keep.longSum, ontoggle: (event) => { keep.longSum = event.target.open; fill(); } },
+    el("summary", { dataset: { focus: "products" } }, `all ${terms.length} products`), body)];
 }
 
 // A stage opens with one cell of what it makes already explained: the chosen row's.

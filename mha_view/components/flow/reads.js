@@ -118,9 +118,10 @@ function sumOf(view, name, head, row, col) {
 
 const signed = (value) => (value < 0 ? `(${num(value)})` : num(value));
 
+const products = (terms) => terms.map(([a, b]) => `${signed(a)} \u00d7 ${signed(b)}`).join(" + ");
+
 function sumText(terms, value) {
-  const shown = terms.length <= 8 ? terms : terms.slice(0, 4);
-  const text = shown.map(([a, b]) => `${signed(a)} \u00d7 ${signed(b)}`).join(" + ");
+  const shown = terms.length <= 8 ? terms : terms.slice(0, 4), text = products(shown);
   return `${text}${terms.length > shown.length ? ` + \u2026 (${terms.length} products)` : ""} = ${value}`;
 }
 
@@ -137,11 +138,14 @@ function arithmetic(view, plan, name, head, row, col) {
   if (name === "scores" && on("dots")) return `${num(valueAt(view, "dots", head, row, col) ?? NaN)} \u00f7 \u221a${view.dk} = ${shown}`;
   if (name === "pattern") return softmaxText(view, head, row, col, shown);
   if (name === "after") return `${num(valueAt(view, "before", 0, row, col) ?? NaN)} + ${signed(valueAt(view, "out", 0, row, col) ?? NaN)} = ${shown}`;
-  if (["x", "before", "dots", "q", "k", "v", "z", "out", "Q", "K", "V"].includes(name)) {
-    const terms = ["x", "before"].includes(name) || (on("after") && name === "out") ? null : sumOf(view, READ_AS[name] ?? name, head, row, col);
-    return terms && plan.stage.makes.includes(name) ? sumText(terms, shown) : shown;
-  }
-  return shown;
+  const terms = termsOf(view, plan, name, head, row, col);
+  return terms ? sumText(terms, shown) : shown;
+}
+
+// The products that a cell of this stage is the sum of; null where it is none, or where not all of them are here.
+function termsOf(view, plan, name, head, row, col) {
+  const summed = ["dots", "q", "k", "v", "z", "out", "Q", "K", "V"].includes(name) && plan.stage.makes.includes(name);
+  return summed && !plan.blocks.some((block) => block.name === "after" || block.name === name.toUpperCase() && block.name !== name) ? sumOf(view, READ_AS[name] ?? name, head, row, col) : null;
 }
 
 function turned(view, name, head, row, col, shown) {
