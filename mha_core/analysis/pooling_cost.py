@@ -27,6 +27,7 @@ from mha_core.zoo.jsons import build, rounded
 
 PATH = Path(__file__).with_name("pooling_cost.json")
 FIX = "run `make evidence` to make it again"
+COLUMNS = ("KV heads made one", "conversions", "nats per word it costs", "behind trained", "most taken from a task")
 
 
 class PoolingError(Exception):
@@ -156,10 +157,9 @@ def store(found: Iterable[Conversion], path: Path = PATH) -> None:
 
 
 def table(found: Sequence[Comparison]) -> list[tuple[str, ...]]:
-    """Cost of pooling by how many KV heads became one, median (lowest to highest) over the settings.
+    """The COLUMNS by how many KV heads became one: median (lowest to highest) over the settings.
 
-    Columns: KV heads pooled into one, conversions, nats per word that it costs, nats per word behind a trained model,
-    and the largest loss of any task accuracy.
+    The last is the share of right answers that pooling takes from the task that suffers most.
     """
     rows = []
     for ratio in sorted({one.heads_pooled for one in found}):
@@ -186,7 +186,7 @@ def main(arguments: list[str] | None = None) -> int:
             kept[name] = measure(model, card, make_exam(card.vocabulary))
             store([kept[known] for known in sorted(kept)], options.out)
         print(f"{number} of {len(names)} {name}", flush=True)
-    for row in table(comparisons(list(kept.values()))):
+    for row in (COLUMNS, *table(comparisons(list(kept.values())))):
         print("".join(f"{cell:<28}" for cell in row))
     return 0
 
