@@ -64,9 +64,11 @@ train-grid: setup
 	$(BIN)/python -m mha_core.training.grid
 
 # Measure every head of the shipped models that has no evidence yet (seconds to half a minute each), and the four claims.
+# Then pool the KV heads of each to every smaller g (ten minutes in all).
 evidence: setup
 	$(BIN)/python -m mha_core.analysis.evidence
 	$(BIN)/python -m mha_core.analysis.claims
+	$(BIN)/python -m mha_core.analysis.pooling_cost
 
 screenshots: setup-dev
 	$(BIN)/python -m scripts.find_chromium

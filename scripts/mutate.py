@@ -21,6 +21,7 @@ COPIED = ("mha_core", "tests", "pyproject.toml")
 ATTENTION, TRACE, JOINED = "mha_core/attention.py", "mha_core/trace.py", "mha_core/joined.py"
 ROLES, EVIDENCE = "mha_core/analysis/roles.py", "mha_core/analysis/evidence.py"
 MEASURES = "mha_core/analysis/measures.py"
+POOLING, POOLING_COST = "mha_core/analysis/pooling.py", "mha_core/analysis/pooling_cost.py"
 CONFIG, MASKS, TEXT = "mha_core/config.py", "mha_core/masks.py", "mha_core/text.py"
 
 
@@ -347,6 +348,55 @@ MUTATIONS = (
         CONFIG,
         "if isinstance(value, bool) or not isinstance(value, int):",
         "if not isinstance(value, int):",
+    ),
+    Mutation(
+        "pooling: heads as tile deals them, not consecutive ones",
+        POOLING,
+        "rows.unflatten(0, (n_kv_heads, -1, d_k)).mean(1)",
+        "rows.unflatten(0, (-1, n_kv_heads, d_k)).mean(0)",
+    ),
+    Mutation("pooling: sum instead of mean", POOLING, ".mean(1).flatten(0, 1)", ".sum(1).flatten(0, 1)"),
+    Mutation("pooling: the first head instead of the mean", POOLING, ".mean(1).flatten(0, 1)", "[:, 0].flatten(0, 1)"),
+    Mutation("pooling: keys alone", POOLING, 'OF_KV_HEADS = ("W_K", "W_V")', 'OF_KV_HEADS = ("W_K",)'),
+    Mutation(
+        "pooling: keys are means, values those of the first heads",
+        POOLING,
+        "if _is_of_kv_heads(name) else tensor\n",
+        "if 'W_K' in name else tensor[: fewer.state_dict()[name].shape[0]]\n",
+    ),
+    Mutation(
+        "pooling: to any g that divides h",
+        POOLING,
+        "choices = attention.n_kv_heads, targets(attention.n_kv_heads)",
+        "choices = attention.n_kv_heads, targets(attention.n_heads)",
+    ),
+    Mutation("pooling: to the same g", POOLING, "divisors(n_kv_heads)[:-1]", "divisors(n_kv_heads)"),
+    Mutation(
+        "pooling: weights in float64 rounded", POOLING, "Transformer(cfg).to(model.unembed.weight)", "Transformer(cfg)"
+    ),
+    Mutation("pooling: error as a share of the pooled output", POOLING, "/ right.norm(dim=-1)", "/ found.norm(dim=-1)"),
+    Mutation("pooling: padding counted as words", POOLING, "batch[:, 1:] != PAD_ROW", "batch[:, 1:] >= PAD_ROW"),
+    Mutation(
+        "pooling: divergence the other way round",
+        POOLING,
+        "kl_div(found.log_softmax(-1), right.log_softmax(-1),",
+        "kl_div(right.log_softmax(-1), found.log_softmax(-1),",
+    ),
+    Mutation(
+        "pooling cost: behind the model before, not the trained one",
+        POOLING_COST,
+        "_halves_apart(self.after, self.trained)",
+        "_halves_apart(self.after, self.before)",
+    ),
+    Mutation(
+        "pooling cost: beside a trained model of the old g",
+        POOLING_COST,
+        "(sizes := (c.d_model, c.n_heads, after.figures.n_kv_heads))",
+        "(sizes := (c.d_model, c.n_heads, c.trained.n_kv_heads))",
+    ),
+    Mutation("pooling cost: one half twice", POOLING_COST, "rows[half:]", "rows[:half]"),
+    Mutation(
+        "pooling cost: figures of other weights kept", POOLING_COST, " and one.sha256 == cards[one.name].sha256", ""
     ),
 )
 

@@ -49,6 +49,14 @@ def shared_heads(h: int, g: int) -> list[int]:
     return dealt
 
 
+def pooled_heads(columns: np.ndarray, g: int, fewer: int, d_k: int) -> np.ndarray:
+    """Columns (..., g d_k) of W_K, W_V or their bias with ``fewer`` heads: each the mean of those dealt to it."""
+    sums = [np.zeros((*columns.shape[:-1], d_k)) for _ in range(fewer)]
+    for head, shared in enumerate(shared_heads(g, fewer)):
+        sums[shared] += columns[..., head * d_k : (head + 1) * d_k]
+    return np.concatenate(sums, axis=-1) * fewer / g
+
+
 def turned(vector: np.ndarray, position: int, base: float) -> np.ndarray:
     """One vector with rotary positions: number i and number i + d_k/2 are one complex number, and it is turned."""
     half = len(vector) // 2

@@ -9,8 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mha_core.analysis import claim_measures as m
 from mha_core.analysis import claims as c
-from mha_core.analysis.claims import ClaimsError, Setting, run, runs, stored
+from mha_core.analysis.claim_values import Parameters, Setting, run, runs
+from mha_core.analysis.claims import ClaimsError, stored
 from mha_core.config import KNOB_D_MODEL, KNOB_MAX_HEADS
 from tests.core import oracle
 from tests.core.cases import dividing
@@ -43,10 +45,10 @@ def by_oracle(one):
 @given(st.data())
 def test_parameters_follow_the_formula_for_every_valid_choice(data):
     d_model = data.draw(st.sampled_from(KNOB_D_MODEL))
-    rows = c.parameters((d_model,)).rows if d_model <= 128 else ()
+    rows = m.parameters((d_model,)).rows if d_model <= 128 else ()
     h = data.draw(st.sampled_from(dividing(d_model, KNOB_MAX_HEADS)))
     g = data.draw(st.sampled_from(dividing(h, h)))
-    row = c._counted(d_model, h, g)
+    row = m._counted(d_model, h, g)
     assert row.held == row.counted == row.formula
     # Neither count knows the other: h query slices and g slices each of K and V, of d_k columns.
     assert row.held * h == 2 * d_model**2 * (h + g)
@@ -55,7 +57,7 @@ def test_parameters_follow_the_formula_for_every_valid_choice(data):
 
 @pytest.mark.parametrize("d_model", [24, 60])
 def test_every_valid_pair_is_counted_once_and_mha_never_changes(d_model):
-    counted = c.parameters((d_model,))
+    counted = m.parameters((d_model,))
     pairs = [(h, g) for h in dividing(d_model, KNOB_MAX_HEADS) for g in dividing(h, h)]
     assert [(row.n_heads, row.n_kv_heads) for row in counted.rows] == pairs
     assert {row.held for row in counted.mha()} == {4 * d_model**2}
@@ -63,44 +65,44 @@ def test_every_valid_pair_is_counted_once_and_mha_never_changes(d_model):
 
 
 def test_a_wrong_count_shows():
-    rows = c.parameters((24,)).rows
-    assert c.Parameters((*rows, replace(rows[0], counted=rows[0].held - 3))).off() == 3
-    assert c.Parameters((*rows, replace(rows[0], formula=rows[0].held + 5))).off() == 5
+    rows = m.parameters((24,)).rows
+    assert Parameters((*rows, replace(rows[0], counted=rows[0].held - 3))).off() == 3
+    assert Parameters((*rows, replace(rows[0], formula=rows[0].held + 5))).off() == 5
 
 
 @pytest.mark.parametrize("one", CASES)
 def test_one_softmax_is_that_of_the_summed_scores(one):
-    steps, single = by_oracle(one), c.block_diagonal_head(one)
+    steps, single = by_oracle(one), m.block_diagonal_head(one)
     mask = one.step("mask")
     summed = np.stack([oracle.softmax_row(steps["scores"].sum(0)[i], mask[i]) for i in range(len(mask))])
     assert np.abs(single.pattern[0, 0].numpy() - summed).max() < EXACT
-    multiplied = c.normalised_product(steps["pattern"])
+    multiplied = m.normalised_product(steps["pattern"])
     assert np.abs(multiplied - summed).max() < EXACT
     assert np.abs(multiplied.sum(-1) - 1).max() < EXACT
     assert min(np.abs(summed - head).max() for head in steps["pattern"]) > 0.05
 
 
 def test_what_one_softmax_is_told_to_be():
-    told = c.one_softmax(SETTINGS, SEEDS)
+    told = m.one_softmax(SETTINGS, SEEDS)
     assert told.to_product < EXACT
     assert 0.05 < told.to_nearest_head.low < told.to_nearest_head.high <= 1
     assert 0.1 < told.output.low < told.output.high
 
 
 def test_with_a_single_head_product_and_head_are_the_same():
-    told = c.one_softmax((Setting(6, 10, 1, 1, 4, "causal"),), SEEDS)
+    told = m.one_softmax((Setting(6, 10, 1, 1, 4, "causal"),), SEEDS)
     assert max(told.to_product, told.to_nearest_head.high, told.output.high) < EXACT
 
 
 @pytest.mark.parametrize("one", CASES)
 def test_the_expanded_tokens_give_multi_head_attention(one):
     right = by_oracle(one)["out"]
-    assert np.abs(c.expanded_output(one) - right).max() < EXACT
-    assert np.abs(c.expanded_output(one, masked=False) - right).max() > 0.01
+    assert np.abs(m.expanded_output(one) - right).max() < EXACT
+    assert np.abs(m.expanded_output(one, masked=False) - right).max() > 0.01
 
 
 def test_the_expanded_tokens_cost_h_times_the_scores():
-    told = c.expanded(SETTINGS, SEEDS[:1])
+    told = m.expanded(SETTINGS, SEEDS[:1])
     assert told.difference < EXACT
     assert told.without_mask.low > 0.05
     assert told.scores == (150, 968, 147, 144)
@@ -108,7 +110,7 @@ def test_the_expanded_tokens_cost_h_times_the_scores():
 
 
 def test_no_single_head_reaches_two_whole_keys():
-    small = c.counterexample()
+    small = m.counterexample()
     assert small.two_heads == (1, 1)
     assert small.a == 0.5
     assert small.searched == pytest.approx(math.sqrt(0.5), abs=1e-15)
@@ -118,19 +120,19 @@ def test_no_single_head_reaches_two_whole_keys():
 @pytest.mark.parametrize("one", CASES)
 def test_heads_add_up_to_the_joined_product(one):
     steps = by_oracle(one)
-    assert np.abs(c.summed_heads(one) - steps["concat"] @ one.W_O).max() < EXACT
-    assert np.abs(c.summed_heads(one) - steps["head_writes"].sum(0)).max() < EXACT
+    assert np.abs(m.summed_heads(one) - steps["concat"] @ one.W_O).max() < EXACT
+    assert np.abs(m.summed_heads(one) - steps["head_writes"].sum(0)).max() < EXACT
 
 
 def test_both_sums_are_told():
-    told = c.head_sums(SETTINGS, SEEDS)
+    told = m.head_sums(SETTINGS, SEEDS)
     assert max(told.head_writes, told.plain_loop) < EXACT
 
 
 @pytest.mark.parametrize("one", CASES)
 def test_the_loop_over_heads_is_the_plain_one(one):
     steps = by_oracle(one)
-    for found, pattern, z in zip(c.looped(one), steps["pattern"], steps["z"], strict=True):
+    for found, pattern, z in zip(m.looped(one), steps["pattern"], steps["z"], strict=True):
         assert np.abs(found[0] - pattern).max() < EXACT
         assert np.abs(found[1] - z).max() < EXACT
 
@@ -144,7 +146,7 @@ def split_rightly(x, one):
 
 @pytest.mark.parametrize("one", CASES)
 def test_the_mistakes_are_mistakes_of_the_split_alone(one):
-    _, out = c.attended(one, *(split_rightly(x, one) for x in c.projected(one)))
+    _, out = m.attended(one, *(split_rightly(x, one) for x in m.projected(one)))
     assert np.abs(out - by_oracle(one)["out"]).max() < EXACT
 
 
@@ -152,7 +154,7 @@ def test_which_numbers_each_mistake_takes():
     one = run(SETTINGS[0], 11)
     n, g, d_k = 5, 3, 4
     x = np.arange(n * g * d_k).reshape(n, g * d_k)
-    viewed, tiled = c.split_by_view(x, one), c.split_and_tiled(x, one)
+    viewed, tiled = m.split_by_view(x, one), m.split_and_tiled(x, one)
     assert viewed.shape == tiled.shape == split_rightly(x, one).shape == (6, n, d_k)
     # By the view the second vector of head 0 is token 0's of head 1; tile gives head 1 KV head 1, where it is 0.
     assert viewed[0, 1].tolist() == x[0, d_k : 2 * d_k].tolist()
@@ -161,7 +163,7 @@ def test_which_numbers_each_mistake_takes():
 
 
 def test_wrong_reshapes_look_right_and_are_far_off():
-    told = c.reshapes(SETTINGS, SEEDS)
+    told = m.reshapes(SETTINGS, SEEDS)
     assert max(told.loop, told.row_sums) < EXACT
     assert min(told.view.low, told.tile.low) > 0.2
     assert told.same_shape == told.mistaken_runs == len(SEEDS) * (4 + 2)
@@ -192,14 +194,14 @@ def test_rounding_errors_are_kept_as_a_bound_and_figures_in_three_digits(value, 
 
 
 def test_a_difference_counts_whatever_its_sign():
-    assert c._largest(np.array([[0.25, -3.0], [1.5, 0.0]])) == 3
+    assert m._largest(np.array([[0.25, -3.0], [1.5, 0.0]])) == 3
 
 
 def test_what_is_stored_is_read_back(tmp_path):
     path = tmp_path / "claims.json"
     c.store(FRESH, path)
     assert stored(path).parameters == FRESH.parameters
-    assert stored(path).settings == c.SETTINGS
+    assert stored(path).settings == m.SETTINGS
     assert max(map(len, path.read_text().splitlines())) < 120
 
 
