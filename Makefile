@@ -2,6 +2,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+BENCH := .venv-bench
 PORT ?= 8501
 HOST ?= localhost
 WORKERS ?= 2
@@ -44,9 +45,18 @@ format: setup-dev
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
+# The peers have an environment of their own, which sees all that the app's has.
+$(BENCH)/bench.stamp: requirements-bench.txt $(VENV)/dev.stamp
+	test -x $(BENCH)/bin/python || $(PYTHON) -m venv $(BENCH)
+	$(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))' > $$($(BENCH)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/app.pth
+	$(BENCH)/bin/python -m pip install --quiet -r requirements-bench.txt
+	touch $@
+
 # Core and app against their peers, in one interleaved run; JSON lands in build/.
-bench: setup-dev
+bench: setup-dev $(BENCH)/bench.stamp
 	mkdir -p build
+	$(BENCH)/bin/python -m bench.prefill --json build/bench-prefill.json
+	$(BENCH)/bin/python -m bench.tracing --json build/bench-tracing.json
 	$(BIN)/python -m bench.core --json build/bench-core.json
 	$(BIN)/python -m scripts.find_chromium
 	$(BIN)/python -m bench.pages --json build/bench-pages.json
@@ -75,4 +85,4 @@ screenshots: setup-dev
 	$(BIN)/python -m scripts.screenshots
 
 clean:
-	rm -rf $(VENV) build .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(BENCH) build .pytest_cache .ruff_cache .hypothesis

@@ -1,25 +1,22 @@
 """The attention core against its peers, in one process: ``python -m bench.core --json core.json``.
 
-Every round runs every contestant once, in a new order, so that a busy moment of the machine falls on all of them.
-A ratio is the median of the ratios of the rounds, ours / peer: below 1 we are quicker. Peers get their best case:
-no dropout, inference mode, masks built outside the clock and of the quickest kind, ``is_causal`` said where it helps.
+Peers get their best case: no dropout, inference mode, masks built outside the clock and of the quickest kind,
+``is_causal`` said where it helps. The peers that have to be installed are in ``bench.prefill`` and ``bench.tracing``.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import platform
-import random
 import statistics
-import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
+from bench.timing import Seconds, as_row, interleaved, machine, ratio
 from mha_core.attention import GroupedQueryAttention
 from mha_core.config import AttentionConfig
 from mha_core.masks import CAUSAL
@@ -28,7 +25,6 @@ SHAPES = ((64, 4, 4, 12), (512, 8, 8, 32), (512, 8, 2, 256), (512, 8, 8, 1024), 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 # Who is held against whom: trace keeps every step, so its peer is the one that hands out its weights.
 DUELS = (("forward", "mha"), ("trace", "mha with weights"), ("forward", "eager"), ("trace", "eager"))
-MIN_SECONDS_PER_TURN = 0.002
 
 
 @dataclass(frozen=True)
@@ -42,15 +38,6 @@ class Setting:
     dtype: str
     threads: int
     bias: bool
-
-
-@dataclass(frozen=True)
-class Spread:
-    """The median of some rounds, and the quartiles around it."""
-
-    median: float
-    low: float
-    high: float
 
 
 class Eager(nn.Module):
@@ -92,51 +79,18 @@ def contestants(setting: Setting) -> dict[str, Callable[[], object]]:
     }
 
 
-def measure(setting: Setting, rounds: int) -> dict[str, list[float]]:
+def measure(setting: Setting, rounds: int) -> Seconds:
     """Seconds per call of every contestant, round by round."""
     torch.set_num_threads(setting.threads)
     # Made outside inference mode: with weights made inside, nn.MultiheadAttention was 4 to 300 times slower.
-    runs = contestants(setting)
-    order = random.Random(1)
-    seconds: dict[str, list[float]] = {name: [] for name in runs}
-    with torch.inference_mode():
-        turns = {name: max(1, round(MIN_SECONDS_PER_TURN / _seconds(run, 3))) for name, run in runs.items()}
-        for _ in range(rounds):
-            for name in order.sample(sorted(runs), len(runs)):
-                seconds[name].append(_seconds(runs[name], turns[name]))
-    return seconds
+    return interleaved(contestants(setting), rounds)
 
 
-def _seconds(run: Callable[[], object], turns: int) -> float:
-    start = time.perf_counter()
-    for _ in range(turns):
-        run()
-    return (time.perf_counter() - start) / turns
-
-
-def spread(values: list[float]) -> Spread:
-    """Median and quartiles."""
-    low, median, high = statistics.quantiles(values, n=4)
-    return Spread(median, low, high)
-
-
-def report(setting: Setting, seconds: dict[str, list[float]]) -> dict[str, object]:
-    """One setting's medians in milliseconds and its ratios, as plain values for JSON."""
-    times = {name: asdict(spread([1000 * s for s in values])) for name, values in seconds.items()}
-    ratios = {
-        f"{ours} / {peer}": asdict(spread([a / b for a, b in zip(seconds[ours], seconds[peer], strict=True)]))
-        for ours, peer in DUELS
-    }
-    return {"setting": asdict(setting), "milliseconds": times, "ratios": ratios}
-
-
-def line(setting: Setting, seconds: dict[str, list[float]]) -> str:
+def line(setting: Setting, seconds: Seconds) -> str:
     """One setting as a line of a markdown table: ratios with their quartiles, then milliseconds."""
     shape = f"{setting.d_model}, {setting.n_heads}, {setting.n_kv_heads}, {setting.n_tokens}"
     cells = [f"{setting.threads}, {setting.dtype}{', bias' * setting.bias}", shape]
-    for ours, peer in DUELS:
-        ratio = spread([a / b for a, b in zip(seconds[ours], seconds[peer], strict=True)])
-        cells.append(f"{ratio.median:.2f} ({ratio.low:.2f}-{ratio.high:.2f})")
+    cells += [str(ratio(seconds, ours, peer)) for ours, peer in DUELS]
     cells += [f"{1000 * statistics.median(values):.3f}" for values in seconds.values()]
     return f"| {' | '.join(cells)} |"
 
@@ -160,10 +114,9 @@ def main() -> None:
                 setting = Setting(*shape, dtype=dtype, threads=threads, bias=chosen.bias)
                 seconds = measure(setting, chosen.rounds)
                 print(line(setting, seconds), flush=True)
-                results.append(report(setting, seconds))
+                results.append(as_row(setting, seconds, DUELS))
     if chosen.json is not None:
-        about = {"torch": torch.__version__, "machine": platform.processor() or platform.machine()}
-        chosen.json.write_text(json.dumps({**about, "rounds": chosen.rounds, "results": results}, indent=2) + "\n")
+        chosen.json.write_text(json.dumps({**machine(), "rounds": chosen.rounds, "results": results}, indent=2) + "\n")
 
 
 if __name__ == "__main__":
