@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 from mha_core.kv_size import fields as f
 from mha_core.kv_size import rules
@@ -35,11 +35,11 @@ class Config:
         """The field, None where it is missing or null."""
         return self.fields.get(name)
 
-    def first(self, names: Iterable[str]) -> str | None:
+    def first(self, names: Sequence[str]) -> str | None:
         """The first of the names that is in the file and not null."""
         return next((name for name in names if self.fields.get(name) is not None), None)
 
-    def number(self, names: Iterable[str], high: int, low: int = 1) -> Found | None:
+    def number(self, names: Sequence[str], high: int, low: int = 1) -> Found | None:
         """The first of the names as a whole number, None where none is given."""
         name = self.first(names)
         return None if name is None else Found(name, whole(name, self.fields[name], low, high))
@@ -48,15 +48,22 @@ class Config:
         """The same, but the file must have it."""
         return self.number(names, high) or missing(self.fields, names)
 
+    @property
+    def crosses(self) -> bool:
+        """An encoder-decoder: every layer of the decoder attends to the encoder's tokens, too."""
+        return self.get("is_encoder_decoder") is True or self.get("decoder_layers") is not None
+
     def switched_off(self, name: str) -> bool:
         """Whether the file says false, not merely nothing."""
         return self.fields.get(name) is False
 
 
-def missing(fields: Mapping[str, Any], names: tuple[str, ...]) -> Any:
+def missing(fields: Mapping[str, Any], names: Sequence[str]) -> NoReturn:
     """Raises ReadError for a field that is not there, naming what was looked for and what was found."""
     there = [shown(name) for name in list(fields)[:MAX_NAMED]]
-    has = f"the file has {listed(there)}{' and more' if len(fields) > MAX_NAMED else ''}" if there else "nothing is given"
+    has = (
+        f"the file has {listed(there)}{' and more' if len(fields) > MAX_NAMED else ''}" if there else "nothing is given"
+    )
     also = f" (nor {listed(names[1:MAX_NAMED])})" if len(names) > 1 else ""
     needs = "" if there else "; needed are num_hidden_layers, num_attention_heads and hidden_size or head_dim"
     raise ReadError(f"{names[0]} is missing{also}; {has}, and nothing was assumed{needs}.")
@@ -73,6 +80,8 @@ def decoder_of(fields: Mapping[str, Any], notes: tuple[str, ...] = ()) -> Config
         chosen, filled = _with_defaults(chosen, model_type)
         if filled:
             caveats.append(f"Not in {path}: {listed(filled)}; the defaults of transformers' {shown(model_type)} class.")
+    if fields.get("is_encoder_decoder") is True:
+        chosen = {**chosen, "is_encoder_decoder": True}
     if isinstance(chosen.get("attn_config"), dict):
         chosen = {**chosen["attn_config"], **chosen}
     tidied = {name: tidy(value) if name in f.NUMBERS else value for name, value in chosen.items()}

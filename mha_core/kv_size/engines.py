@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from mha_core.kv_size.specs import Latent, Layer, State, Stream, kv_streams
+from mha_core.kv_size.specs import Attention, Latent, Layer, Spec, State, Stream, kv_streams
 from mha_core.kv_size.values import ReadError, listed, shown
 
 
@@ -67,7 +67,7 @@ class WindowIgnored(Engine):
 
 @dataclass(frozen=True)
 class Transformers(Engine):
-    """transformers 5 with DynamicCache, between two steps: a window of W keeps W - 1."""
+    """transformers 5 with DynamicCache, between two steps: a window of W keeps W - 1; some models copy KV heads."""
 
     name: ClassVar[str] = "transformers"
     label: ClassVar[str] = "transformers 5"
@@ -77,6 +77,14 @@ class Transformers(Engine):
     def kept(self, stream: Stream, context: int) -> int:
         """min(context, window - 1)."""
         return context if stream.window is None else min(context, stream.window - 1)
+
+    def streams(self, layer: Layer) -> tuple[Stream, ...]:
+        """What the specs name, KV heads as often as they are copied."""
+        return tuple(stream for part in layer.parts for stream in self._of_part(part))
+
+    def _of_part(self, part: Spec) -> tuple[Stream, ...]:
+        copies = part.copies if isinstance(part, Attention) else 1
+        return tuple(replace(stream, heads=stream.heads * copies) for stream in part.streams)
 
     def conv_elements(self, state: State) -> int:
         """One column more than is needed."""
@@ -92,13 +100,9 @@ class Transformers4(Transformers):
     sentence: ClassVar[str] = "as transformers 5, but a latent is expanded: keys and values of every head are cached"
     source: ClassVar[str] = "transformers 4.57.1, probed"
 
-    def streams(self, layer: Layer) -> tuple[Stream, ...]:
-        """K and V of every head in place of a latent."""
-        found: list[Stream] = []
-        for part in layer.parts:
-            expands = isinstance(part, Latent) and part.expanded
-            found += kv_streams(*expands) if expands else part.streams
-        return tuple(found)
+    def _of_part(self, part: Spec) -> tuple[Stream, ...]:
+        expands = isinstance(part, Latent) and part.expanded
+        return kv_streams(*expands) if expands else super()._of_part(part)
 
 
 @dataclass(frozen=True)

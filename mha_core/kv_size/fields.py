@@ -47,8 +47,8 @@ OWN_SIZES: dict[str, dict[str, tuple[str, ...]]] = {
 
 # Where a multimodal config keeps its decoder, in the order in which they are looked for.
 DECODERS = (
-    "text_config", "llm_config", "language_config", "language_model_config", "thinker_config", "llm", "text_model_config",
-    "decoder_config", "decoder", "talker_config",
+    "text_config", "llm_config", "language_config", "language_model_config", "thinker_config", "llm",
+    "text_model_config", "decoder_config", "decoder", "talker_config",
 )  # fmt: skip
 
 # What layers are called in layer_types and its relatives.
@@ -81,16 +81,16 @@ SIGNS = (
     r"|latent|kv_lora|kv_rank|kv_compress|compress_r|kv_share|shared_kv|kv_source|cross_layer|cla_|yoco|sparse_attention"
     r"|index_(topk|head|n_heads)|indexer|landmark|ring_attention|memory_tokens|infini"
 )
-# Names that match a sign and say nothing about what is cached.
-HARMLESS = (
-    "mamba_ssm_dtype", "mamba_ssm_cache_dtype", "mtp_hybrid_override_pattern", "cross_layer_norm", "num_kv_shared_layers",
-)  # fmt: skip
-# What the reader knows how to read, beside the tables above.
-READ = (
-    "kv_lora_rank", "index_head_dim", "index_n_heads", "index_topk", "indexer_types", "compress_ratios",
-    "hybrid_override_pattern", "hybrid_layer_pattern", "hybrid_layer_ids", "block_types", "_block_types",
-    "layers_block_type", "linear_attn_config",
-)  # fmt: skip
+# Parts of names that match a sign and say nothing about how much is cached.
+HARMLESS = r"moe|expert|rope|theta|norm|dtype|init|eps$|loss|dropout|bias|mtp|multiplier|quant"
+# What the reader knows how to read, beside the tables above: an indexer only beside a latent, a state where one is.
+READ = frozenset((
+    "kv_lora_rank", "compress_ratios", "compress_rates", "hybrid_override_pattern", "hybrid_layer_pattern",
+    "hybrid_layer_ids", "block_types", "_block_types", "layers_block_type", "linear_attn_config",
+    "num_kv_shared_layers",
+))  # fmt: skip
+INDEX_PREFIXES = ("index_", "indexer_")
+STATE_PREFIXES = ("mamba_", "ssm_", "linear_", "time_step", "use_mamba")
 
 NUMBERS = frozenset(
     name

@@ -17,8 +17,8 @@ OTHER_FILES: tuple[tuple[tuple[str, ...], str], ...] = (
     ),
     (
         ("peft_type", "lora_alpha", "base_model_name_or_path"),
-        "This is an adapter_config.json: an adapter has no shape of its own and does not change the KV cache; paste the "
-        "config.json of {base_model_name_or_path}.",
+        "This is an adapter_config.json: an adapter has no shape of its own and does not change the KV cache; "
+        "paste the config.json of {base_model_name_or_path}.",
     ),
     (("weight_map",), "This is the index of safetensors files: it holds no attention shape; paste config.json."),
     (

@@ -40,7 +40,7 @@ class CacheFormat:
 
 @dataclass(frozen=True)
 class LatentFormat(CacheFormat):
-    """vLLM's fp8_ds_mla: the latent in fp8 with scales, the rotary key in 16 bits; an fp8 row where there is no latent."""
+    """vLLM's fp8_ds_mla: the latent in fp8 with scales, the rotary key in 16 bits; other rows in fp8."""
 
     rope: int = 64
 

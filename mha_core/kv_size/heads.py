@@ -19,6 +19,7 @@ class OneLayer:
     k_dim: int
     v_dim: int
     origins: tuple[Origin, ...]
+    copies: int = 1
 
 
 @dataclass(frozen=True)
@@ -67,7 +68,8 @@ def heads_of(config: Config, n_layers: int) -> Heads:
     for index, (n_heads, q_name) in enumerate(queries):
         count, name = _kv_heads(config, index, n_layers, n_heads, q_name)
         v_dim = v_width.value if v_width else width.value
-        found.append(OneLayer(count, width.value, v_dim, (("KV heads", name), *origins)))
+        copies = n_heads // count if count and config.get("new_decoder_architecture") is True else 1
+        found.append(OneLayer(count, width.value, v_dim, (("KV heads", name), *origins), copies))
     same = {n_heads for n_heads, _ in queries}
     return Heads(config, same.pop() if len(same) == 1 else None, tuple(found), caveats=caveats)
 
@@ -140,9 +142,9 @@ def _of_block(config: Config, index: int, n_heads: int) -> tuple[int, str]:
         return 1, "block_configs"
     own = attention.get("num_key_value_heads")
     if own is not None:
-        return _fitting("num_key_value_heads", whole("num_key_value_heads", own, 1, n_heads), n_heads, "num_attention_heads"), (
-            "block_configs"
-        )
+        return _fitting(
+            "num_key_value_heads", whole("num_key_value_heads", own, 1, n_heads), n_heads, "num_attention_heads"
+        ), ("block_configs")
     shared_by = whole("n_heads_in_group", attention.get("n_heads_in_group"), 1, n_heads)
     if n_heads % shared_by:
         raise ReadError(f"n_heads_in_group = {shared_by:,} does not divide num_attention_heads = {n_heads:,}.")

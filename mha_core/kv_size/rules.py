@@ -90,7 +90,6 @@ SAME_AS = {"gemma3": "gemma3_text", "gemma3n": "gemma3n_text", "llama4": "llama4
 # blocksparse masks and rope-less layers of these still read all keys; what engines are known to do differently.
 ENGINE_CAVEATS = {
     "minicpm3": "vLLM 0.32 does not use the latent of MiniCPM3: it caches keys and values of every head.",
-    "RefinedWeb": "transformers copies the KV heads of this model to all query heads before it caches them.",
 }
 # A field that means something else elsewhere is the window of these.
 EXTRA_WINDOW = {"gpt_neo": ("window_size",)}
@@ -103,7 +102,8 @@ def _types() -> dict[str, Any]:
 
 def is_known(model_type: str) -> bool:
     """Whether its caching rules are known here: transformers' decoders, and names seen with remote code."""
-    return model_type in _types()["decoders"] or model_type in PATTERNS or model_type in ATTENTION_FREE
+    named = ("decoders", "text_encoders")
+    return any(model_type in _types()[name] for name in named) or model_type in PATTERNS or model_type in ATTENTION_FREE
 
 
 def is_text_encoder(model_type: str) -> bool:

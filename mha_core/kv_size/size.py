@@ -99,7 +99,7 @@ class KVCacheSize:
     ) -> int:
         """Bytes of the cache that grows with the text: ``batch`` sequences of ``context`` tokens each.
 
-        States, cross-attention and indexer keys are apart: ``state_bytes``, ``cross_attention_bytes``, ``indexer_bytes``.
+        Apart are: ``state_bytes``, ``cross_attention_bytes``, ``indexer_bytes``.
         """
         return sum(self._by_layer(context, batch, dtype, engine).values())
 
@@ -111,9 +111,7 @@ class KVCacheSize:
         each = {layer: found[layer] // len(where) for layer, where in self.counted}
         return tuple(each[layer] for layer in self.layers)
 
-    def _by_layer(
-        self, context: int, batch: int, dtype: str | CacheFormat, engine: str | Engine
-    ) -> dict[Layer, int]:
+    def _by_layer(self, context: int, batch: int, dtype: str | CacheFormat, engine: str | Engine) -> dict[Layer, int]:
         context, batch = whole("context", context, 0, MAX_CONTEXT), whole("batch", batch, 0, MAX_BATCH)
         form, keeper = cache_format(dtype), engine_of(engine)
         found: dict[Layer, int] = {}
@@ -143,7 +141,9 @@ class KVCacheSize:
     def state_elements(self, engine: str | Engine = "ideal") -> tuple[int, int]:
         """(numbers of convolutions, recurrent numbers) of one sequence, over all layers."""
         keeper = engine_of(engine)
-        states = [(part, len(where)) for layer, where in self.counted for part in layer.parts if isinstance(part, State)]
+        states = [
+            (part, len(where)) for layer, where in self.counted for part in layer.parts if isinstance(part, State)
+        ]
         return sum(keeper.conv_elements(s) * n for s, n in states), sum(s.recurrent * n for s, n in states)
 
     def state_bytes(self, batch: int = 1, *, recurrent_bytes: int = 4, engine: str | Engine = "ideal") -> int:
@@ -194,8 +194,10 @@ class KVCacheSize:
         return tuple(part for part in found if isinstance(part, Attention) and not isinstance(part, CrossAttention))
 
     @property
-    def kv_heads(self) -> int | None | list[int] | dict[str, int]:
+    def kv_heads(self) -> object:
         """g: one number, two where windows have their own, a list where every layer has its own, None for a latent."""
+        if isinstance(self._latent, Compressed):
+            return 1
         return _shared([(part.kind, part.n_kv_heads) for part in self.attentions], None if self._latent else 0)
 
     @property

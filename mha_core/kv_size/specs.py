@@ -74,11 +74,15 @@ def kv_streams(
 
 @dataclass(frozen=True)
 class Attention(Spec, ABC):
-    """Keys of width ``k_dim`` and values of width ``v_dim`` for each of ``n_kv_heads`` KV heads (g)."""
+    """Keys of width ``k_dim`` and values of width ``v_dim`` for each of ``n_kv_heads`` KV heads (g).
+
+    copies: how many times transformers stores each KV head (its Falcon copies them to the query heads first).
+    """
 
     n_kv_heads: int
     k_dim: int
     v_dim: int
+    copies: int = field(default=1, kw_only=True)
 
     def shard(self, ranks: int) -> Self:
         """KV heads are dealt out; with more ranks than KV heads each rank holds a copy of one (vLLM)."""
@@ -155,7 +159,7 @@ class Latent(Spec):
 
 @dataclass(frozen=True)
 class Compressed(Spec):
-    """The last ``window`` tokens, and one row of width ``head_dim`` (+ indexer) for each ``ratio`` tokens (DeepSeek-V4).
+    """The last ``window`` tokens, and one row of ``head_dim`` (+ indexer) for each ``ratio`` tokens (DeepSeek-V4).
 
     Keys and values are one and the same row.
     """
@@ -253,7 +257,7 @@ class NoCache(Spec):
 
 @dataclass(frozen=True)
 class Layer:
-    """What one layer keeps: usually one spec; two where attention and a state, or two attentions, stand side by side."""
+    """What one layer keeps: usually one spec, two where attention and a state stand side by side."""
 
     parts: tuple[Spec, ...]
 

@@ -27,26 +27,26 @@ def state_of(config: Config) -> State | None:
         try:
             if found := formula(config):
                 return found
-        except _NotGiven:
+        except _NotGivenError:
             continue
     return None
 
 
-class _NotGiven(Exception):
+class _NotGivenError(Exception):
     """A size that a formula needs is not in the file."""
 
 
 def _size(config: Config, names: tuple[str, ...], default: int | None = None) -> int:
     found = config.number(tuple(name for name in names if config.get(name) != "auto"), f.MAX_WIDTH)
     if found is None and default is None:
-        raise _NotGiven
+        raise _NotGivenError
     return default or 0 if found is None else found.value
 
 
 def _part(config: Config, whole_of: str, name: str) -> int:
     part: dict[str, Any] = config.get(whole_of) or {}
     if part.get(name) is None:
-        raise _NotGiven
+        raise _NotGivenError
     return whole(f"{whole_of}.{name}", part[name], 1, f.MAX_WIDTH)
 
 
@@ -55,7 +55,9 @@ def _short_conv(config: Config) -> State | None:
     if config.get("conv_L_cache") is None:
         return None
     kernel = _size(config, ("conv_L_cache",))
-    return State("short convolution", _size(config, ("conv_dim", *f.HIDDEN)), kernel - 1, 0, origins=_origin("conv_L_cache"))
+    return State(
+        "short convolution", _size(config, ("conv_dim", *f.HIDDEN)), kernel - 1, 0, origins=_origin("conv_L_cache")
+    )
 
 
 def _delta_attention(config: Config) -> State | None:
@@ -64,7 +66,9 @@ def _delta_attention(config: Config) -> State | None:
         return None
     heads, width = (_part(config, "linear_attn_config", name) for name in ("num_heads", "head_dim"))
     kernel = _part(config, "linear_attn_config", "short_conv_kernel_size")
-    return State("delta attention", 3 * heads * width, kernel - 1, heads * width**2, origins=_origin("linear_attn_config"))
+    return State(
+        "delta attention", 3 * heads * width, kernel - 1, heads * width**2, origins=_origin("linear_attn_config")
+    )
 
 
 def _delta_net(config: Config) -> State | None:
@@ -74,7 +78,9 @@ def _delta_net(config: Config) -> State | None:
     hk, dk = _size(config, ("linear_num_key_heads",)), _size(config, ("linear_key_head_dim",))
     hv, dv = _size(config, ("linear_num_value_heads",)), _size(config, ("linear_value_head_dim",))
     kernel = _size(config, KERNEL)
-    return State("gated delta net", 2 * hk * dk + hv * dv, kernel - 1, hv * dv * dk, origins=_origin("linear_num_value_heads"))
+    return State(
+        "gated delta net", 2 * hk * dk + hv * dv, kernel - 1, hv * dv * dk, origins=_origin("linear_num_value_heads")
+    )
 
 
 def _linear_unit(config: Config) -> State | None:

@@ -35,6 +35,8 @@ def shown(value: object) -> str:
         return f"a list of {len(value):,}" if isinstance(value, list) else "an object"
     text = value if isinstance(value, str) else repr(value)
     text = " ".join(text[: 4 * MAX_SHOWN].split())
+    # A sign that moves a terminal's cursor, or half a surrogate pair, is shown as a question mark.
+    text = "".join(sign if sign.isprintable() else "?" for sign in text)
     return text if len(text) <= MAX_SHOWN else text[: MAX_SHOWN - 3] + "..."
 
 
