@@ -12,6 +12,7 @@ from mha_core.kv_size.values import ReadError, listed, shown, tidy, whole
 
 MAX_NAMED = 8
 MAX_NESTING = 4
+MAX_FIELDS = 10_000
 
 
 @dataclass(frozen=True)
@@ -72,6 +73,10 @@ def missing(fields: Mapping[str, Any], names: Sequence[str]) -> NoReturn:
 def decoder_of(fields: Mapping[str, Any], notes: tuple[str, ...] = ()) -> Config:
     """The decoder in a config: its own fields, or those of the sub-config that has them, with defaults filled in."""
     chosen, path, others = _descend(fields)
+    if len(chosen) > MAX_FIELDS:
+        raise ReadError(
+            f"The object has {len(chosen):,} fields, over the limit of {MAX_FIELDS:,}: no config has that size."
+        )
     model_type = _model_type(chosen) or _model_type(fields)
     caveats: list[str] = []
     if others:

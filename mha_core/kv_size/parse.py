@@ -104,9 +104,6 @@ def _strict(text: str, notes: list[str]) -> Parsed:
     """Strict JSON; numbers that Python refuses to read and keys given twice are kept in sight."""
     twice: list[str] = []
 
-    def whole(digits: str) -> int | HugeNumber:
-        return int(digits) if len(digits) <= MAX_DIGITS else HugeNumber(len(digits.lstrip("-")))
-
     def pairs(items: list[tuple[str, Any]]) -> dict[str, Any]:
         found = dict(items)
         if len(found) < len(items):
@@ -114,12 +111,22 @@ def _strict(text: str, notes: list[str]) -> Parsed:
             twice.extend(key for key, _ in items if key in seen or seen.add(key))
         return found
 
-    value = json.loads(text, parse_int=whole, object_pairs_hook=pairs)
+    try:
+        value = json.loads(text, object_pairs_hook=pairs)
+    except json.JSONDecodeError:
+        raise
+    except ValueError:
+        # Python refuses to read numbers of more than 4,300 digits; this is slower, and keeps them in sight.
+        value = json.loads(text, parse_int=_number, object_pairs_hook=pairs)
     if not isinstance(value, dict):
         one = "; paste the object inside it" if isinstance(value, list) and len(value) == 1 else ""
         raise ReadError(f"A config.json is an object in braces, and this is {KINDS[type(value)]}{one}.")
     found = [f"{shown(key)} appears twice; the last value counts." for key in dict.fromkeys(twice[:3])]
     return Parsed(value, (*notes, *found))
+
+
+def _number(digits: str) -> int | HugeNumber:
+    return int(digits) if len(digits) <= MAX_DIGITS else HugeNumber(len(digits.lstrip("-")))
 
 
 def _without_comments(text: str, notes: list[str]) -> Parsed | None:
