@@ -64,7 +64,7 @@ class Parameters:
 
 
 def parameters(size: KVCacheSize) -> Parameters | None:
-    """The number of parameters of the decoder, from the config; None where the config does not give all that is needed."""
+    """The number of parameters of the decoder; None where the config does not give all that an exact count needs."""
     fields, recipe = size.fields, RECIPES.get(size.model_type)
     needed = ("vocab_size", "intermediate_size")
     if recipe is None or size.n_heads is None or size.hidden_size is None or any(fields.get(n) is None for n in needed):
