@@ -100,7 +100,7 @@ def as_dict(
         "max_context": size.max_context,
         "cache_dtype_in_config": size.cache_dtype,
         "terms": [term.sentence for term in explain(size, context, batch, dtype, engine)],
-        "caveats": list(size.caveats),
+        "caveats": [*size.caveats, *filter(None, (size.beyond_limit(context),))],
         "notes": list(size.notes),
     }
 
@@ -121,7 +121,8 @@ def _text(size: KVCacheSize, context: int, batch: int, dtype: str, engine: str) 
         "Cross-attention per encoder token, apart": size.cross_attention_bytes(1, 1, dtype),
     }
     lines += [f"{name}: {exact(n_bytes)}" for name, n_bytes in apart.items() if n_bytes]
-    lines += [f"Note: {sentence}" for sentence in (*size.notes, *size.caveats)]
+    beyond = filter(None, (size.beyond_limit(context),))
+    lines += [f"Note: {sentence}" for sentence in (*size.notes, *size.caveats, *beyond)]
     return "".join(f"{line}\n" for line in map(_printable, lines)).rstrip("\n")
 
 

@@ -216,6 +216,7 @@ RULES: Sequence[tuple[str, Rule]] = (
     ("cross_attention_layers", _indices("cross", "full")),
     ("attn_layer_period", _period),
     ("full_attention_interval", _interval("state")),
+    ("layer_group_size", _interval("state")),
     ("attention_types", _neo),
     ("no_rope_layers", _rope),
     ("no_rope_layer_interval", _rope_interval),

@@ -176,6 +176,12 @@ class KVCacheSize:
         shards = {layer: layer.shard(ranks) for layer, _ in self.counted}
         return replace(self, layers=tuple(shards[layer] for layer in self.layers))
 
+    def beyond_limit(self, context: int) -> str | None:
+        """A sentence where the context is longer than the config says the model can read, else None."""
+        if self.max_context is None or context <= self.max_context:
+            return None
+        return f"The config gives {self.max_context:,} tokens as the limit: beyond it this is arithmetic only."
+
     @property
     def layers_with_kv(self) -> int:
         """How many layers keep something of the running text."""

@@ -90,6 +90,14 @@ MODELS: dict[str, tuple[dict[str, Any], int, int, int]] = {
     "ChatGLM without shared heads": (
         {"model_type": "chatglm", "num_layers": 3, "num_attention_heads": 5, "kv_channels": 7,
          "multi_query_attention": False, "multi_query_group_num": 2}, 3 * 5 * 14, 3 * 5 * 14, 3),
+    "blocks that say how many queries share a KV head": (
+        {"model_type": "nemotron-nas", "num_hidden_layers": 3, "num_attention_heads": 12, "hidden_size": 60,
+         "block_configs": [{"attention": {"n_heads_in_group": 3}}, {"attention": {"no_op": True}},
+                           {"attention": {"n_heads_in_group": 2}}]}, (4 + 6) * 10, (4 + 6) * 10, 2),
+    "Moonshine: an encoder and a decoder of other sizes": (
+        {"model_type": "moonshine", "is_encoder_decoder": True, "encoder_num_hidden_layers": 9, "hidden_size": 36,
+         "decoder_num_hidden_layers": 3, "decoder_num_attention_heads": 6, "decoder_num_key_value_heads": 2},
+        3 * 2 * 12, 3 * 2 * 12, 3),
     "draft layers at the end of layer_types": (
         {**PLAIN, "num_hidden_layers": 2, "num_nextn_predict_layers": 1, "layer_types": ["full_attention"] * 3},
         2 * 2048, 2 * 2048, 2),

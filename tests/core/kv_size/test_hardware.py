@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from mha_core.kv_size import ReadError, read_config
 from mha_core.kv_size.hardware import GPU, Load, attention_flops, fit, gpus, roofline
-from mha_core.kv_size.presets import preset_size, presets
+from mha_core.kv_size.presets import DATA, preset_size, presets
 from mha_core.kv_size.weights import Parameters, parameters, weight_bytes
 from tests.core.kv_size.data import PLAIN, config_of
 
@@ -161,10 +161,25 @@ def test_a_token_passes_through_the_chosen_experts_only():
     assert dense.total == dense.active
 
 
-@pytest.mark.parametrize("change", [{"intermediate_size": None}, {"vocab_size": None}, {"model_type": "deepseek_v3"},
-                                    {"attention_bias": True}, {"mlp_bias": True}])  # fmt: skip
+NOT_COUNTED = [
+    {"intermediate_size": None}, {"intermediate_size": -1}, {"vocab_size": None}, {"vocab_size": "many"},
+    {"model_type": "deepseek_v3"}, {"attention_bias": True}, {"mlp_bias": True},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("change", NOT_COUNTED, ids=str)
 def test_what_cannot_be_counted_exactly_is_not_counted(change):
     assert parameters(read_config({**LLAMA_8B, **change})) is None
+
+
+WIDTHS = json.loads((DATA / "widths.json").read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("name", WIDTHS)
+def test_a_preset_has_as_many_parameters_as_the_hub_shows(name):
+    found = parameters(preset_size(name))
+    assert found is not None
+    assert found.total == WIDTHS[name]["parameters"]
 
 
 def test_presets_have_a_source_and_are_read():
