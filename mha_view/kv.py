@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from functools import cache
 
@@ -46,6 +47,11 @@ class Model:
         return "f32" if self.key == KNOBS else "bf16"
 
     @property
+    def source_words(self) -> str:
+        """Where the figures come from, in a sentence."""
+        return f"Read from: {self.source}."
+
+    @property
     def bare(self) -> KVCacheSize:
         """Its layers without the words of a pasted config: what a cache shared by all visitors may hold."""
         return replace(self.size, model_type="", config_dtype=None, caveats=(), notes=(), fields={})
@@ -78,7 +84,7 @@ def knobs_model(settings: Settings) -> Model:
     """The small model that the knobs in the sidebar describe."""
     cfg = settings.attention()
     count = sum(model_parameters(model_config(settings)).values())
-    name = f"your knobs: d_model {cfg.d_model}, h {cfg.n_heads}, g {cfg.n_kv_heads}"
+    name = f"Your model (d_model {cfg.d_model}, h {cfg.n_heads}, g {cfg.n_kv_heads})"
     size = KVCacheSize(
         (_knobs_layer(cfg),) * N_LAYERS,
         n_heads=cfg.n_heads,
@@ -107,12 +113,20 @@ def _knobs_caveats(settings: Settings) -> tuple[str, ...]:
     )
 
 
-def measured(settings: Settings, tokens: int, batch: int, dtype: str) -> tuple[int, int] | None:
-    """(how many tensors, their bytes) of a cache that is really allocated; None where it is too large or no torch dtype."""
-    cfg, kind = settings.attention(), TORCH_DTYPES.get(dtype)
-    shape = (batch, cfg.n_kv_heads, tokens, cfg.head_dim)
-    if kind is None or 2 * N_LAYERS * 4 * batch * cfg.n_kv_heads * tokens * cfg.head_dim > MAX_MEASURED_BYTES:
+@dataclass(frozen=True)
+class Measured:
+    """A cache that was really allocated: how many tensors of which shape (b, g, n, d_k), and their bytes in all."""
+
+    tensors: int
+    shape: tuple[int, int, int, int]
+    nbytes: int
+
+
+def measured(cfg: AttentionConfig, tokens: int, batch: int, dtype: str) -> Measured | None:
+    """Allocate the keys and values of all layers and ask for their bytes; None if too large, or no dtype of torch."""
+    kept = min(tokens, cfg.mask.width) if isinstance(cfg.mask, WindowMask) else tokens
+    shape, kind = (batch, cfg.n_kv_heads, kept, cfg.head_dim), TORCH_DTYPES.get(dtype)
+    if kind is None or 2 * N_LAYERS * 4 * math.prod(shape) > MAX_MEASURED_BYTES:
         return None
-    # (b, g, n, d_k), once for the keys and once for the values of each layer.
     tensors = [torch.empty(shape, dtype=kind) for _ in range(2 * N_LAYERS)]
-    return len(tensors), sum(tensor.nbytes for tensor in tensors)
+    return Measured(len(tensors), shape, sum(tensor.nbytes for tensor in tensors))

@@ -1,9 +1,9 @@
-"""The numbers of the page's pictures as plain data: what each layer keeps, curves, what fits. All of it from the core."""
+"""The numbers of the pictures of the page KV cache as plain data: what each layer keeps, curves, what fits."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from mha_core.kv_size import KVCacheSize
@@ -66,22 +66,14 @@ def marks(xs: Sequence[int], axis: str) -> dict[float, str]:
     return {float(x): short(x) for x in (round_ones[::-2][::-1] if axis == "log" else round_ones)}
 
 
-def total_at(asked: Asked, against: str) -> Callable[[KVCacheSize, int], int]:
-    """The total of a model at one place of the x axis."""
-
-    def total(size: KVCacheSize, x: int) -> int:
-        context, batch = (x, asked.batch) if against == "context" else (asked.context, x)
-        return size.total_bytes(context, batch, asked.dtype, asked.engine)
-
-    return total
-
-
 def curves(
     sizes: Iterable[tuple[str, KVCacheSize]], xs: Sequence[int], asked: Asked, against: str
 ) -> list[tuple[str, list[int]]]:
     """The total of each model at each x."""
-    total = total_at(asked, against)
-    return [(name, [total(size, x) for x in xs]) for name, size in sizes]
+    if against == "context":
+        return [(name, list(size.totals(xs, *asked.values[1:]))) for name, size in sizes]
+    one = [(name, size.total_bytes(asked.context, 1, asked.dtype, asked.engine)) for name, size in sizes]
+    return [(name, [n_bytes * batch for batch in xs]) for name, n_bytes in one]
 
 
 def others_of(size: KVCacheSize, rank: int, window: int) -> list[tuple[str, KVCacheSize]]:

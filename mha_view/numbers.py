@@ -39,7 +39,7 @@ def typed_number(text: str, kilo: int = 1000) -> Fraction | None:
     if found is None:
         return None
     number, power, word = re.sub(r"[,_' ]", "", found[1]), int(found[2] or 0), found[3].lower()
-    factors = {**WORDS, **{letter: kilo**(i + 1) for i, letter in enumerate(LETTERS)}, "g": kilo**3}
+    factors = {**WORDS, **{letter: kilo ** (i + 1) for i, letter in enumerate(LETTERS)}, "g": kilo**3}
     if word not in factors:
         return None
     if len(number) > MAX_DIGITS:

@@ -2,6 +2,7 @@
 
 from mha_view.state.caches import (
     BudgetError,
+    cached_figures,
     cached_model,
     cached_pack,
     cached_run,
@@ -57,6 +58,7 @@ from mha_view.state.waiting import (
 
 __all__ = [
     "BudgetError",
+    "cached_figures",
     "cached_model",
     "cached_pack",
     "cached_run",

@@ -136,7 +136,7 @@ def pasted() -> Pasted:
     session = st.session_state
     if "_pasted" not in session:
         code = session["_picks"].get("config", "")
-        text = unpacked_text(code)
+        text = unpacked_text(code) if code else ""
         if text is None:
             tell("The config in the link is damaged and could not be read.")
         # An empty box is an invitation, not a mistake.

@@ -50,8 +50,8 @@ def line_chart(
 
     y_range, x_range: what the axes must hold at least; they grow to hold all points. falling_x: from the largest x on
     the left to the smallest on the right. doubling_x: every doubling of x takes the same width. x_ticks: where the axis
-    is marked, and how; else where there are points. in_bytes: y is read off as GiB, MiB, KiB. log_y: every doubling of y
-    takes the same height. stacked: each series stands on those before it, as an area.
+    is marked, and how; else where there are points. in_bytes: y is read off as GiB, MiB, KiB. log_y: every doubling
+    of y takes the same height. stacked: each series stands on those before it, as an area.
     """
     _chart(
         data={

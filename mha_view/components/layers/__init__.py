@@ -13,7 +13,7 @@ _layers = declare("layers")
 def layer_strip(
     layers: Sequence[tuple[int, int, int]],
     *,
-    kinds: Sequence[tuple[str, str]],
+    kinds: Sequence[tuple[str, str, int]],
     title: str,
     caption: str,
     recipe: Mapping[str, Any],
@@ -22,7 +22,7 @@ def layer_strip(
 ) -> None:
     """Draw a bar for each layer: (its kind, bytes it keeps, bytes it would keep with windows ignored).
 
-    kinds: for each kind its name and the words of the legend. Bars start at zero and share one scale.
+    kinds: for each kind its name, the words of the legend, and its hue. Bars start at zero and share one scale.
     """
     _layers(
         data={

@@ -29,7 +29,7 @@ const node = (svg) => document.importNode(new DOMParser().parseFromString(svg, "
 function layOut(data, width, theme, inks) {
   const top = Math.max(1, ...data.layers.map(([, kept, all]) => Math.max(kept, all)));
   const step = (width - LEFT) / data.layers.length;
-  return { width, top, step, inks, bar: Math.max(1, Math.min(step - Math.min(3, step * 0.25), 60)), high: (bytes) => (bytes ? Math.max(LEAST, (TALL * bytes) / top) : 0), hue: (i) => hueOf(i, theme) };
+  return { width, top, step, inks, bar: Math.max(1, Math.min(step - Math.min(3, step * 0.25), 60)), high: (bytes) => (bytes ? Math.max(LEAST, (TALL * bytes) / top) : 0), hue: (kind) => hueOf(data.kinds[kind][2], theme) };
 }
 
 function svgOf(data, { width, top, step, bar, high, inks, hue }) {
