@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mha_view.panels import kv_answer, kv_choose
+from mha_view.panels import kv_answer, kv_charts, kv_choose, kv_fit, kv_lesson
 from mha_view.settings import Settings
 
 
@@ -14,3 +14,8 @@ def render(settings: Settings) -> None:
         kv_answer.answer(settings, now.model, now.asked)
         kv_answer.layers(now.model, now.asked)
         kv_answer.terms(now.model, now.asked)
+        kv_charts.charts(now.model, now.asked)
+        kv_fit.fits(now.model, now.asked)
+        kv_charts.compare(settings, now.model, now.asked)
+    # Here stands "Same weights, fewer KV heads": mha_view/panels/pooled.py, pooled_section(settings).
+    kv_lesson.lesson(now.context)

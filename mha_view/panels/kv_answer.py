@@ -164,11 +164,11 @@ def _bound(model: Model, kind: str) -> str:
 def terms(model: Model, asked: Asked) -> None:
     """The sum, one line for each different layer, with the field of the config behind each number."""
     found = state.cached_figures(("terms", model.bare, asked), lambda: explain(model.size, *asked.values))
-    rows = [[t.formula, _unbroken(t.bytes), f"{t.bytes:,}", _fields(t.origins)] for t in found]
+    rows = [[t.formula, unbroken(t.bytes), f"{t.bytes:,}", _fields(t.origins)] for t in found]
     total = sum(term.bytes for term in found)
     table(
         ["what is multiplied", "", "bytes", "where each number comes from"],
-        [*rows, ["sum", _unbroken(total), f"{total:,}", ""]],
+        [*rows, ["sum", unbroken(total), f"{total:,}", ""]],
         caption=f"The sum term by term, {ENGINES[asked.engine].label.lower()} in {asked.dtype}.",
         file="headroom-kv-sum",
         recipe=_recipe(model, asked, "sum"),
@@ -177,7 +177,7 @@ def terms(model: Model, asked: Asked) -> None:
     )
 
 
-def _unbroken(n_bytes: int) -> str:
+def unbroken(n_bytes: int) -> str:
     """Bytes whose unit stays on the line of its number."""
     return binary(n_bytes).replace(" ", "\u00a0")
 

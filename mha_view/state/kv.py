@@ -7,7 +7,7 @@ put into a cache that visitors share.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import streamlit as st
@@ -120,15 +120,22 @@ def others(names: Sequence[str]) -> tuple[str, ...]:
     return tuple(found)
 
 
-def select_others(names: Sequence[str], chosen: Sequence[str]) -> None:
-    """The list to choose the models to compare with."""
+def select_others(names: Sequence[str], chosen: Sequence[str], words: Mapping[str, str]) -> None:
+    """The list to choose the models to compare with; ``words`` for names that are no published model's."""
     st.session_state["kv_others"] = list(chosen)
 
     def store() -> None:
         st.session_state["_picks"]["others"] = BETWEEN.join(st.session_state["kv_others"])
 
     label = f"Compare with (up to {MAX_OTHERS} more; type to search)"
-    st.multiselect(label, names, key="kv_others", on_change=store, max_selections=MAX_OTHERS)
+    st.multiselect(
+        label,
+        names,
+        format_func=lambda name: words.get(name, name),
+        key="kv_others",
+        on_change=store,
+        max_selections=MAX_OTHERS,
+    )
 
 
 def pasted() -> Pasted:

@@ -17,6 +17,7 @@ class Series:
 
     Each series has a hue, a dash and a marker of its own, so that none is known by its colour alone.
     look: "main" for the line that the chart is about, "fan" for one of a family, thin and named at its end.
+    hue: where it must be the same in several pictures, else that of its place.
     """
 
     name: str
@@ -25,6 +26,7 @@ class Series:
     low: Sequence[float] = ()
     high: Sequence[float] = ()
     look: str = ""
+    hue: int | None = None
 
 
 def line_chart(
@@ -63,8 +65,9 @@ def line_chart(
                     "low": list(s.low),
                     "high": list(s.high),
                     "look": s.look,
+                    "hue": i if s.hue is None else s.hue,
                 }
-                for s in series
+                for i, s in enumerate(series)
             ],
             "xLabel": x_label,
             "yLabel": y_label,

@@ -77,7 +77,7 @@ function layOut(data, width, theme, inks) {
   const across = (value) => { const t = (place(value) - first) / (last - first || 1); return +(LEFT + wide * (data.falling ? 1 - t : t)).toFixed(2); };
   const rise = data.log ? Math.log2 : (value) => value, [bottom, top] = y.map(rise);
   const down = (value) => +(TOP + tall * (1 - (rise(value) - bottom) / (top - bottom || 1))).toFixed(2);
-  return { width, height, wide, tall, x, y, across, down, inks, tops, LEFT, RIGHT, hue: (i) => hueOf(i, theme) };
+  return { width, height, wide, tall, x, y, across, down, inks, tops, LEFT, RIGHT, hue: (i) => hueOf(data.series[i].hue, theme) };
 }
 
 const stopsOf = (data) => [...new Set(data.series.flatMap((one) => one.x))].sort((a, b) => (data.falling ? b - a : a - b));
