@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Hashable
 from dataclasses import dataclass, replace
 from functools import cache
 
@@ -28,13 +29,18 @@ TORCH_DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float
 
 @dataclass(frozen=True)
 class Model:
-    """A model on the page. key: KNOBS, PASTED or the name of a preset. source: where its config was read."""
+    """A model on the page.
+
+    key: KNOBS, PASTED or the name of a preset. source: where its config was read. token: stands for it in the keys of
+    caches that all visitors share; of a pasted config it holds the layers and none of the words.
+    """
 
     key: str
     name: str
     source: str
     size: KVCacheSize
     parameters: Parameters | None
+    token: Hashable
 
     @property
     def context(self) -> int:
@@ -45,16 +51,6 @@ class Model:
     def dtype(self) -> str:
         """The cache dtype that is shown when none is asked for."""
         return "f32" if self.key == KNOBS else "bf16"
-
-    @property
-    def source_words(self) -> str:
-        """Where the figures come from, in a sentence."""
-        return f"Read from: {self.source}."
-
-    @property
-    def bare(self) -> KVCacheSize:
-        """Its layers without the words of a pasted config: what a cache shared by all visitors may hold."""
-        return replace(self.size, model_type="", config_dtype=None, caveats=(), notes=(), fields={})
 
 
 @cache
@@ -67,7 +63,7 @@ def preset_names() -> tuple[str, ...]:
 def preset_model(name: str) -> Model:
     """A published model."""
     size = preset_size(name)
-    return Model(name, name, _preset(name).source, size, parameters(size))
+    return Model(name, name, _preset(name).source, size, parameters(size), name)
 
 
 def _preset(name: str) -> Preset:
@@ -77,7 +73,8 @@ def _preset(name: str) -> Preset:
 def pasted_model(size: KVCacheSize) -> Model:
     """The model whose config was pasted."""
     name = f"pasted {shown(size.model_type)}" if size.model_type else "pasted config"
-    return Model(PASTED, name, "the text that was pasted", size, parameters(size))
+    bare = replace(size, model_type="", config_dtype=None, caveats=(), notes=(), fields={})
+    return Model(PASTED, name, "the text that was pasted", size, parameters(size), bare)
 
 
 def knobs_model(settings: Settings) -> Model:
@@ -93,7 +90,7 @@ def knobs_model(settings: Settings) -> Model:
         config_dtype="f32",
         caveats=_knobs_caveats(settings),
     )
-    return Model(KNOBS, name, "the knobs in the sidebar", size, Parameters(count, count))
+    return Model(KNOBS, name, "the knobs in the sidebar", size, Parameters(count, count), (KNOBS, cfg, settings.mask))
 
 
 def _knobs_layer(cfg: AttentionConfig) -> Layer:

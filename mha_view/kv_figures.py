@@ -33,7 +33,9 @@ class Asked:
 
 def layer_rows(size: KVCacheSize, asked: Asked) -> tuple[list[tuple[str, int]], list[tuple[int, int, int]]]:
     """(kinds and how many layers are of each, (kind, bytes, bytes with windows ignored) of each layer)."""
-    kinds = list(Counter(layer.kind for layer in size.layers).items())
+    kinds = sorted(
+        Counter(layer.kind for layer in size.layers).items(), key=lambda kind: not kind[0].startswith("full")
+    )
     index = {name: i for i, (name, _) in enumerate(kinds)}
     kept = size.layer_bytes(*asked.values)
     everything = size.layer_bytes(asked.context, asked.batch, asked.dtype, "window-ignored")

@@ -27,8 +27,11 @@ Fact = tuple[str, str, str]
 
 def answer(settings: Settings, model: Model, asked: Asked) -> None:
     """One sentence and the figures; under them whatever a reader of the figures must know."""
-    facts = [*_facts(model, asked), *_measured(settings, model, asked)]
-    facts_strip(facts, key="kv_answer", lead=_lead(model, asked), caption=model.source_words, main=True)
+    lead, facts = state.cached_figures(
+        ("answer", model.token, asked), lambda: (_lead(model, asked), _facts(model, asked))
+    )
+    measured = _measured(settings, model, asked)
+    facts_strip([*facts, *measured], key="kv_answer", lead=lead, caption=f"Read from: {model.source}.", main=True)
     show_notes(_notes(model, asked), key="kv_caveats")
 
 
@@ -138,22 +141,28 @@ def _measured(settings: Settings, model: Model, asked: Asked) -> list[Fact]:
 
 def layers(model: Model, asked: Asked) -> None:
     """A bar for each layer."""
-    kinds, rows = state.cached_figures(("layers", model.bare, asked), lambda: layer_rows(model.size, asked))
-    keeps = {kind for kind, n_bytes, _ in rows if n_bytes}
-    said = [f"{count} {kind}{_bound(model, kind)}" for kind, count in kinds]
-    words = [one if i in keeps else f"{one}: nothing that grows with the text" for i, one in enumerate(said)]
-    top = max((n for _, n, _ in rows), default=0)
-    caption = f"Every layer of {model.name}, from 0 to {binary(top)}."
-    caption += " Hatched: what an engine that ignores windows would hold." if model.size.bounded else ""
+    rows, said, kinds = state.cached_figures(("layers", model.token, asked), lambda: _layers(model, asked))
+    top = max((n_bytes for _, _, n_bytes in rows), default=0)
+    hatched = " Hatched: what an engine that ignores windows would hold." if model.size.bounded else ""
     layer_strip(
         rows,
-        kinds=[(kind, word, KIND_HUES.get(kind, OTHER_HUE)) for (kind, _), word in zip(kinds, words, strict=True)],
+        kinds=kinds,
         title=f"Layer by layer: {' · '.join(said)}",
-        caption=caption,
+        caption=f"Every layer of {model.name}, from 0 to {binary(top)}.{hatched}",
         recipe=_recipe(model, asked, "layers"),
         key="kv_layers",
         file="headroom-kv-layers",
     )
+
+
+def _layers(model: Model, asked: Asked) -> tuple[list[tuple[int, int, int]], list[str], list[tuple[str, str, int]]]:
+    """The bars, the kinds in words, and their legend; full layers first."""
+    kinds, rows = layer_rows(model.size, asked)
+    keeps = {kind for kind, n_bytes, _ in rows if n_bytes}
+    said = [f"{count} {kind}{_bound(model, kind)}" for kind, count in kinds]
+    words = [one if i in keeps else f"{one}: nothing that grows with the text" for i, one in enumerate(said)]
+    legend = [(kind, word, KIND_HUES.get(kind, OTHER_HUE)) for (kind, _), word in zip(kinds, words, strict=True)]
+    return rows, said, legend
 
 
 def _bound(model: Model, kind: str) -> str:
@@ -163,7 +172,7 @@ def _bound(model: Model, kind: str) -> str:
 
 def terms(model: Model, asked: Asked) -> None:
     """The sum, one line for each different layer, with the field of the config behind each number."""
-    found = state.cached_figures(("terms", model.bare, asked), lambda: explain(model.size, *asked.values))
+    found = state.cached_figures(("terms", model.token, asked), lambda: explain(model.size, *asked.values))
     rows = [[t.formula, unbroken(t.bytes), f"{t.bytes:,}", _fields(t.origins)] for t in found]
     total = sum(term.bytes for term in found)
     table(

@@ -80,13 +80,13 @@ def _other_attention(
     def make() -> list[tuple[str, list[int]]]:
         return kv_figures.curves(kv_figures.others_of(model.size, *other), xs, asked, against)
 
-    found = state.cached_figures(("other", model.bare, asked, view, other), make)
+    found = state.cached_figures(("other", model.token, asked, view, other), make)
     line_chart(
         [Series(_short(name), xs, ys, look=_look(name), hue=_hue(name)) for name, ys in found],
         x_label=X_LABELS[against],
         y_label="",
         title=f"Total against {against}: as it is, and as it might be",
-        caption=_saving_words(model, asked),
+        caption=state.cached_figures(("saving", model.token, asked), lambda: _saving_words(model, asked)),
         recipe=app_recipe(figure="other attention", model=model.name, asked=list(asked.values), against=against),
         key="kv_other",
         file="headroom-kv-other-attention",
@@ -126,7 +126,7 @@ def _by_kind(model: Model, asked: Asked, against: str) -> None:
     def make() -> list[tuple[str, list[int]]]:
         return kv_figures.kind_curves(model.size, xs, asked, against)
 
-    found = state.cached_figures(("kinds", model.bare, asked, against), make)
+    found = state.cached_figures(("kinds", model.token, asked, against), make)
     line_chart(
         [Series(f"{kind} layers", xs, ys, hue=KIND_HUES.get(kind, OTHER_HUE)) for kind, ys in found],
         x_label=X_LABELS[against],
@@ -166,7 +166,7 @@ def _curves_of(models: Sequence[Model], asked: Asked) -> None:
     def make() -> list[list[int]]:
         return [ys for _, ys in kv_figures.curves(sizes, xs, asked, "context")]
 
-    key = ("compared", tuple(model.bare for model in models), asked, tuple(xs))
+    key = ("compared", tuple(model.token for model in models), asked, tuple(xs))
     found = state.cached_figures(key, make)
     line_chart(
         [Series(name, xs, ys) for (name, _), ys in zip(sizes, found, strict=True) if all(ys)],
@@ -185,18 +185,23 @@ def _curves_of(models: Sequence[Model], asked: Asked) -> None:
 
 
 def _figures_of(models: Sequence[Model], asked: Asked) -> None:
-    rows = []
-    for model in models:
-        size, total = model.size, model.size.total_bytes(*asked.values)
-        each = (round(n) for n in (size.bytes_per_token(asked.dtype), size.bytes_per_token_growing(asked.dtype)))
-        caching = f"{size.layers_with_kv:,} of {len(size.layers):,}"
-        rows.append([model.name, unbroken(total), f"{total:,}", *(f"{n:,}" for n in each), caching])
+    def make() -> list[list[str]]:
+        return [_row(model, asked) for model in models]
+
+    key = ("compared rows", tuple(model.token for model in models), asked)
     table(
         ["model", "total", "bytes", "bytes a token adds", "windows full", "layers that cache"],
-        rows,
+        state.cached_figures(key, make),
         caption=f"At {asked.context:,} tokens x {asked.batch:,} in {asked.dtype}; the first is the model above.",
         file="headroom-kv-compared",
         recipe=app_recipe(figure="compared", models=[model.name for model in models], asked=list(asked.values)),
         key="kv_compared_table",
         marked=0,
     )
+
+
+def _row(model: Model, asked: Asked) -> list[str]:
+    size, total = model.size, model.size.total_bytes(*asked.values)
+    each = (round(n) for n in (size.bytes_per_token(asked.dtype), size.bytes_per_token_growing(asked.dtype)))
+    caching = f"{size.layers_with_kv:,} of {len(size.layers):,}"
+    return [model.name, unbroken(total), f"{total:,}", *(f"{n:,}" for n in each), caching]

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-import streamlit as st
-
 from mha_core.kv_size.engines import ENGINES
 from mha_core.kv_size.formats import FORMATS
 from mha_core.kv_size.size import MAX_BATCH, MAX_CONTEXT
@@ -73,34 +71,14 @@ def model_by_key(settings: Settings, key: str) -> Model | None:
 
 
 def choose(now: Chosen) -> None:
-    """The source of the model, its list or its box, and under them how the cache is kept."""
-    left, right = st.columns(2, gap="large")
-    with left:
-        _source(now)
-    with right:
-        _which(now)
-    _how(now)
-    show_notes([Note(problem) for problem in now.problems], key="kv_typed")
-
-
-def _source(now: Chosen) -> None:
-    def take() -> None:
-        state.set_source(state.component_value("kv_source", "set").get("value"), now.context)
-
-    control_bar(
-        [Control("choice", "src", "The cache of", now.source, worded(SOURCE_WORDS))],
-        actions={},
-        key="kv_source",
-        on_set=take,
-    )
-
-
-def _which(now: Chosen) -> None:
+    """The source of the model and how its cache is kept in one line; under it the list of models, or the box."""
+    _bar(now)
     if now.source == "preset" and now.model is not None:
         state.select_model(kv.preset_names(), now.model.key, now.context)
     elif now.source == PASTED:
         state.paste_box()
         show_notes(_paste_notes(), key="kv_pasted")
+    show_notes([Note(problem) for problem in now.problems], key="kv_typed")
 
 
 def _paste_notes() -> list[Note]:
@@ -117,21 +95,24 @@ def _paste_notes() -> list[Note]:
     return found
 
 
-def _how(now: Chosen) -> None:
+def _bar(now: Chosen) -> None:
     asked = now.asked
 
     def take() -> None:
         value = state.component_value("kv_how", "set")
-        name, wanted = value.get("name"), value.get("value")
-        if name in ("ctx", "batch"):
+        name, wanted = str(value.get("name")), value.get("value")
+        if name == "src":
+            state.set_source(wanted, now.context)
+        elif name in ("ctx", "batch"):
             state.set_typed(name, wanted)
-        elif name in ("dtype", "engine"):
+        elif name in _OPTIONS:
             state.set_pick_choice(name, wanted, _OPTIONS[name])
 
     control_bar(
         [
+            Control("choice", "src", "The cache of", now.source, worded(SOURCE_WORDS)),
             Control("text", "ctx", "Context, tokens", f"{asked.context:,}", about="131,072 or 128k or 10 million"),
-            Control("text", "batch", "Batch, sequences", f"{asked.batch:,}"),
+            Control("text", "batch", "Batch", f"{asked.batch:,}", about="sequences at once"),
             Control("select", "dtype", "Cache dtype", asked.dtype, worded(FORMAT_WORDS)),
             Control("select", "engine", "Engine", asked.engine, worded(ENGINE_WORDS)),
         ],

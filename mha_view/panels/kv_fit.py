@@ -37,7 +37,7 @@ def fits(model: Model, asked: Asked) -> None:
     def make() -> Fitting:
         return kv_figures.fitting(model.size, asked, count, weights, gpu, n_gpus)
 
-    found = state.cached_figures(("fit", model.bare, asked, count, weights, gpu, n_gpus), make)
+    found = state.cached_figures(("fit", model.token, asked, count, weights, gpu, n_gpus), make)
     _memory(model, asked, found, gpus()[gpu], n_gpus)
     _speed(asked, found, gpus()[gpu])
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 
 import streamlit as st
 
@@ -10,7 +11,6 @@ from mha_core.kv_size.explain import explain
 from mha_core.kv_size.presets import preset_size
 from mha_core.kv_size.units import binary
 from mha_view import state
-from mha_view.components.facts import facts_strip
 from mha_view.components.notes import Note, show_notes
 from mha_view.components.table import table
 from mha_view.recipe import app_recipe
@@ -44,10 +44,10 @@ PUBLISHED = (
 def lesson(default_context: int) -> None:
     """Why, and the three figures with the sum that gives them; a press shows that model above."""
     st.subheader("Why decoding waits for the cache")
-    facts_strip([], key="kv_why", caption=WHY)
+    st.markdown(WHY)
     table(
         ["model", "published", "one token, from its config", "", "bytes", "where it was published"],
-        [_row(one) for one in PUBLISHED],
+        _rows(),
         caption="Three figures that are often quoted, made anew from each model's config in bf16.",
         file="headroom-kv-published",
         recipe=app_recipe(figure="published figures", models=[one.preset for one in PUBLISHED]),
@@ -61,6 +61,11 @@ def lesson(default_context: int) -> None:
 
     actions = {f"Show {one.name}": {"model": one.preset} for one in PUBLISHED}
     show_notes([Note("See where each comes from, layer by layer:", actions=actions)], key="kv_lesson", on_act=act)
+
+
+@cache
+def _rows() -> list[list[str]]:
+    return [_row(one) for one in PUBLISHED]
 
 
 def _row(one: Published) -> list[str]:
