@@ -178,7 +178,7 @@ def terms(model: Model, asked: Asked) -> None:
     table(
         ["what is multiplied", "", "bytes", "where each number comes from"],
         [*rows, ["sum", unbroken(total), f"{total:,}", ""]],
-        caption=f"The sum term by term, {ENGINES[asked.engine].label.lower()} in {asked.dtype}.",
+        caption=f"The sum term by term, {ENGINES[asked.engine].label} in {asked.dtype}.",
         file="headroom-kv-sum",
         recipe=_recipe(model, asked, "sum"),
         key="kv_terms",

@@ -147,16 +147,13 @@ def compare(settings: Settings, model: Model, asked: Asked) -> None:
     st.subheader("Models side by side")
     words = {kv.KNOBS: "your knobs", **({} if state.pasted().size is None else {kv.PASTED: "the pasted config"})}
     names = [name for name in (*words, *kv.preset_names()) if name != model.key]
-    keys = state.others(names)
+    keys = state.others(names, model.key)
     state.select_others(names, keys, words)
     found = [model, *(other for key in keys if (other := model_by_key(settings, key)) is not None)]
     if len(found) == 1:
         return
-    left, right = st.columns(2, gap="large")
-    with left:
-        _curves_of(found, asked)
-    with right:
-        _figures_of(found, asked)
+    _figures_of(found, asked)
+    _curves_of(found, asked)
 
 
 def _curves_of(models: Sequence[Model], asked: Asked) -> None:

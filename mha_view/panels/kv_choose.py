@@ -16,8 +16,9 @@ from mha_view.kv_figures import Asked
 from mha_view.numbers import Span
 from mha_view.settings import Settings
 
-SOURCE_WORDS = {KNOBS: "your knobs", "preset": "a published model", PASTED: "a pasted config"}
+SOURCE_WORDS = {KNOBS: "your knobs", "preset": "published model", PASTED: "pasted config"}
 FIRST_PRESET = "llama-3.1-8b"
+FIRST_DTYPE = "bf16"
 CONTEXT = Span("Context", 0, MAX_CONTEXT, kilo=1024)
 BATCH = Span("Batch", 0, MAX_BATCH)
 FORMAT_WORDS = {name: name if form.engine == "any" else f"{name} ({form.engine})" for name, form in FORMATS.items()}
@@ -34,9 +35,11 @@ class Chosen:
     problems: tuple[str, ...]
 
     @property
-    def context(self) -> int:
-        """The context that this model is shown at unless another is asked for."""
-        return LONG_CONTEXT if self.model is None else self.model.context
+    def defaults(self) -> dict[str, str]:
+        """What this model is shown with unless something else is asked for, as it stands in a link."""
+        if self.model is None:
+            return {"ctx": str(LONG_CONTEXT), "dtype": FIRST_DTYPE, "wdtype": FIRST_DTYPE}
+        return {"ctx": str(self.model.context), "dtype": self.model.dtype, "wdtype": self.model.dtype}
 
 
 def chosen(settings: Settings) -> Chosen:
@@ -45,7 +48,7 @@ def chosen(settings: Settings) -> Chosen:
     model = _model(settings, source)
     context = state.typed_number("ctx", CONTEXT, LONG_CONTEXT if model is None else model.context)
     batch = state.typed_number("batch", BATCH, 1)
-    dtype = state.pick_choice("dtype", tuple(FORMATS), "bf16" if model is None else model.dtype)
+    dtype = state.pick_choice("dtype", tuple(FORMATS), FIRST_DTYPE if model is None else model.dtype)
     engine = state.pick_choice("engine", tuple(ENGINES), "ideal")
     problems = tuple(typed.problem for typed in (context, batch) if typed.problem)
     return Chosen(source, model, Asked(context.value, batch.value, dtype, engine), problems)
@@ -74,7 +77,7 @@ def choose(now: Chosen) -> None:
     """The source of the model and how its cache is kept in one line; under it the list of models, or the box."""
     _bar(now)
     if now.source == "preset" and now.model is not None:
-        state.select_model(kv.preset_names(), now.model.key, now.context)
+        state.select_model(kv.preset_names(), now.model.key, now.defaults)
     elif now.source == PASTED:
         state.paste_box()
         show_notes(_paste_notes(), key="kv_pasted")
@@ -86,7 +89,9 @@ def _paste_notes() -> list[Note]:
     found = []
     if not pasted.text and not pasted.problem and pasted.size is None:
         found.append(
-            Note("Paste the text of a model's config.json. It stays in this session: nothing is kept or logged.")
+            Note(
+                "Paste the text of a model's config.json. It stays in this session and its link; nothing is kept or logged."
+            )
         )
     if pasted.problem:
         found.append(Note(pasted.problem, title="No answer.", kind="problem"))
@@ -102,7 +107,7 @@ def _bar(now: Chosen) -> None:
         value = state.component_value("kv_how", "set")
         name, wanted = str(value.get("name")), value.get("value")
         if name == "src":
-            state.set_source(wanted, now.context)
+            state.set_source(wanted, now.defaults)
         elif name in ("ctx", "batch"):
             state.set_typed(name, wanted)
         elif name in _OPTIONS:

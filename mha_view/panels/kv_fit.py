@@ -92,8 +92,12 @@ def _memory(model: Model, asked: Asked, found: Fitting, gpu: GPU, n_gpus: int) -
     each = "" if n_gpus == 1 else " on each GPU"
     facts_strip(
         [
-            (f"memory{each}", binary(fit.memory), f"{fit.memory:,} B; sold in {gpu.note}"),
-            (f"weights{each}", binary(fit.weights), f"{fit.weights:,} B of {found.total_weights:,} B"),
+            (f"memory{each}", binary(fit.memory), f"{fit.memory:,} B; given in {gpu.note}"),
+            (
+                f"weights{each}",
+                binary(fit.weights),
+                f"{fit.weights:,} B" + (f" of {found.total_weights:,} B" if n_gpus > 1 else ""),
+            ),
             (f"cache and states{each}", binary(fit.cache), f"{fit.cache:,} B{_copied(model, n_gpus)}"),
             ("longest context", _count(fit.longest_context, "tokens"), f"at a batch of {asked.batch:,}"),
             ("largest batch", _count(fit.largest_batch, "sequences"), f"at {asked.context:,} tokens"),
@@ -135,7 +139,11 @@ def _speed(asked: Asked, found: Fitting, gpu: GPU) -> None:
     )
     facts_strip(
         [
-            ("tokens per second, at most", f"{roof.tokens_per_second:,.1f}", f"over {asked.batch:,} sequences"),
+            (
+                "tokens per second, at most",
+                f"{roof.tokens_per_second:,.1f}",
+                f"{asked.batch:,} {'sequence' if asked.batch == 1 else 'sequences'} at once",
+            ),
             ("reading memory", _milliseconds(roof.memory_time), f"at {gpu.bandwidth / 1e9:,.0f} GB/s"),
             ("computing", _milliseconds(roof.compute_time), f"at {gpu.bf16 / 1e12:,.4g} TFLOP/s, dense bf16"),
             ("read for each step", binary(roof.bytes_moved), f"{roof.bytes_moved:,} B on each GPU"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 
@@ -41,7 +42,7 @@ PUBLISHED = (
 )
 
 
-def lesson(default_context: int) -> None:
+def lesson(defaults: Mapping[str, str]) -> None:
     """Why, and the three figures with the sum that gives them; a press shows that model above."""
     st.subheader("Why decoding waits for the cache")
     st.markdown(WHY)
@@ -57,7 +58,7 @@ def lesson(default_context: int) -> None:
     def act() -> None:
         name = state.component_value("kv_lesson", "act").get("model")
         if name in {one.preset for one in PUBLISHED}:
-            state.choose_model(str(name), default_context)
+            state.choose_model(str(name), defaults)
 
     actions = {f"Show {one.name}": {"model": one.preset} for one in PUBLISHED}
     show_notes([Note("See where each comes from, layer by layer:", actions=actions)], key="kv_lesson", on_act=act)
