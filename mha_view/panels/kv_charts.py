@@ -35,7 +35,7 @@ def charts(model: Model, asked: Asked) -> None:
         show_notes([Note("There is no cache here to draw: nothing grows with the text.")], key="kv_nothing")
         return
     against, axis, rank, window = _bar()
-    xs = kv_figures.stops(asked, model.context, against, axis)
+    xs = kv_figures.stops(asked, model.context, against, axis, [model.size])
     left, right = st.columns([3, 2], gap="large")
     with left:
         _other_attention(model, asked, xs, (against, axis), (rank, window))
@@ -121,7 +121,7 @@ def _saving_words(model: Model, asked: Asked) -> str:
 
 
 def _by_kind(model: Model, asked: Asked, against: str) -> None:
-    xs = kv_figures.stops(asked, model.context, against, "linear")
+    xs = kv_figures.stops(asked, model.context, against, "linear", [model.size])
 
     def make() -> list[tuple[str, list[int]]]:
         return kv_figures.kind_curves(model.size, xs, asked, against)

@@ -89,9 +89,7 @@ def _paste_notes() -> list[Note]:
     found = []
     if not pasted.text and not pasted.problem and pasted.size is None:
         found.append(
-            Note(
-                "Paste the text of a model's config.json. It stays in this session and its link; nothing is kept or logged."
-            )
+            Note("Paste the text of a model's config.json. It stays in this session and its link; nothing is logged.")
         )
     if pasted.problem:
         found.append(Note(pasted.problem, title="No answer.", kind="problem"))
