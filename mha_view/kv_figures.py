@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from mha_core.kv_size import KVCacheSize
 from mha_core.kv_size.hardware import Fit, Load, Roofline, fit, gpus, roofline
+from mha_core.kv_size.size import MAX_BATCH, MAX_CONTEXT
 from mha_core.kv_size.weights import Parameters, weight_bytes
 from mha_core.kv_size.whatif import alternatives
 
@@ -50,9 +51,10 @@ def stops(asked: Asked, longest: int, against: str, axis: str, sizes: Iterable[K
     """
     here = asked.context if against == "context" else asked.batch
     high = max(here, longest, LEAST_CONTEXT) if against == "context" else max(here, LEAST_BATCH)
-    top = 1 << (high - 1).bit_length()
+    power = 1 << (high - 1).bit_length()
+    top = min(power, MAX_CONTEXT if against == "context" else MAX_BATCH)
     if axis == "log":
-        found = {top >> i for i in range(LOG_STEPS + 1)} - {0}
+        found = {min(power >> i, top) for i in range(LOG_STEPS + 1)} - {0}
     else:
         found = {top * i // LINEAR_STEPS for i in range(LINEAR_STEPS + 1)}
     bends = {here} | ({size.bounded.tokens for size in sizes if size.bounded} if against == "context" else set())

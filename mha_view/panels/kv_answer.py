@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from mha_core.kv_size.engines import ENGINES
-from mha_core.kv_size.explain import explain
+from mha_core.kv_size.explain import Term, explain
 from mha_core.kv_size.formats import FORMATS
 from mha_core.kv_size.units import binary
 from mha_core.kv_size.whatif import saving
@@ -14,7 +14,7 @@ from mha_view.components.facts import facts_strip
 from mha_view.components.layers import layer_strip
 from mha_view.components.notes import Note, show_notes
 from mha_view.components.table import table
-from mha_view.kv import KNOBS, Model
+from mha_view.kv import KNOBS, PASTED, Model
 from mha_view.kv_figures import Asked, layer_rows
 from mha_view.recipe import app_recipe
 from mha_view.settings import Settings
@@ -27,11 +27,11 @@ Fact = tuple[str, str, str]
 
 def answer(settings: Settings, model: Model, asked: Asked) -> None:
     """One sentence and the figures; under them whatever a reader of the figures must know."""
-    lead, facts = state.cached_figures(
-        ("answer", model.token, asked), lambda: (_lead(model, asked), _facts(model, asked))
-    )
+    facts = state.cached_figures(("answer", model.token, asked), lambda: _facts(model, asked))
     measured = _measured(settings, model, asked)
-    facts_strip([*facts, *measured], key="kv_answer", lead=lead, caption=f"Read from: {model.source}.", main=True)
+    facts_strip(
+        [*facts, *measured], key="kv_answer", lead=_lead(model, asked), caption=f"Read from: {model.source}.", main=True
+    )
     show_notes(_notes(model, asked), key="kv_caveats")
 
 
@@ -172,7 +172,12 @@ def _bound(model: Model, kind: str) -> str:
 
 def terms(model: Model, asked: Asked) -> None:
     """The sum, one line for each different layer, with the field of the config behind each number."""
-    found = state.cached_figures(("terms", model.token, asked), lambda: explain(model.size, *asked.values))
+
+    def make() -> tuple[Term, ...]:
+        return explain(model.size, *asked.values)
+
+    # Where a number comes from is told in words of the config: those of a pasted one are nobody else's.
+    found = make() if model.key == PASTED else state.cached_figures(("terms", model.token, asked), make)
     rows = [[t.formula, unbroken(t.bytes), f"{t.bytes:,}", _fields(t.origins)] for t in found]
     total = sum(term.bytes for term in found)
     table(

@@ -188,7 +188,7 @@ def _figures_of(models: Sequence[Model], asked: Asked) -> None:
     key = ("compared rows", tuple(model.token for model in models), asked)
     table(
         ["model", "total", "bytes", "bytes a token adds", "windows full", "layers that cache"],
-        state.cached_figures(key, make),
+        [[model.name, *row] for model, row in zip(models, state.cached_figures(key, make), strict=True)],
         caption=f"At {asked.context:,} tokens x {asked.batch:,} in {asked.dtype}; the first is the model above.",
         file="headroom-kv-compared",
         recipe=app_recipe(figure="compared", models=[model.name for model in models], asked=list(asked.values)),
@@ -201,4 +201,4 @@ def _row(model: Model, asked: Asked) -> list[str]:
     size, total = model.size, model.size.total_bytes(*asked.values)
     each = (round(n) for n in (size.bytes_per_token(asked.dtype), size.bytes_per_token_growing(asked.dtype)))
     caching = f"{size.layers_with_kv:,} of {len(size.layers):,}"
-    return [model.name, unbroken(total), f"{total:,}", *(f"{n:,}" for n in each), caching]
+    return [unbroken(total), f"{total:,}", *(f"{n:,}" for n in each), caching]

@@ -63,7 +63,7 @@ def test_a_broken_text_gets_one_sentence_and_stays_in_the_box(visitor):
     assert visitor.page.get_by_label(BOX).input_value() == '{"model_type": "llama", <script>'
     paste(visitor, json.dumps(config_of("llama-2-7b")))
     assert visitor.page.locator(".note.problem").count() == 0
-    assert "keeps 2.00 GiB at 4,096 tokens x 1" in lead(visitor)
+    assert "keeps 1.00 GiB at 2,048 tokens x 1" in lead(visitor)
 
 
 def test_a_picked_file_comes_into_the_box(visitor, tmp_path):
@@ -73,7 +73,7 @@ def test_a_picked_file_comes_into_the_box(visitor, tmp_path):
     visitor.page.locator('input[type="file"]').set_input_files(file)
     visitor.page.wait_for_selector(BIG)
     visitor.settle()
-    assert visitor.text(BIG) == ["2.00 GiB"]
+    assert visitor.text(BIG) == ["1.00 GiB"]
     assert json.loads(visitor.page.get_by_label(BOX).input_value())["num_hidden_layers"] == 32
 
 

@@ -157,19 +157,30 @@ def test_a_batch_of_0_and_a_context_of_0_are_answered(open_page):
         assert "the cache is empty" in answer(page)[1]
 
 
+@pytest.mark.parametrize("model", [LLAMA, GEMMA, "deepseek-v3", "falcon-7b", "openelm-1.1b-per-layer-heads", "t5-3b"])
+@pytest.mark.parametrize("axis", ["log", "linear"])
+def test_the_largest_of_everything_is_drawn(open_page, model, axis):
+    most = {"ctx": "1000000000", "batch": "1000000", "gpus": "4096", "params": "1e15", "rank": "65536", "span": "1e9"}
+    for against in ("context", "batch"):
+        page = open_page("kv-cache", model=model, axis=axis, against=against, others="gpt2~bert-encoder-only", **most)
+        assert answer(page)[0] == preset_size(model).total_bytes(10**9, 10**6)
+        assert len(page.sent("chart")) == 3
+
+
 def test_a_context_beyond_the_models_limit_is_told(open_page):
-    assert any("4,096 tokens as the limit" in n for n in open_page("kv-cache", model="llama-2-7b", ctx="5000").notes())
+    assert any("2,048 tokens as the limit" in n for n in open_page("kv-cache", model="llama-2-7b", ctx="2049").notes())
+    assert not any("limit" in note for note in open_page("kv-cache", model="llama-2-7b", ctx="2048").notes())
 
 
 def test_the_limit_of_one_model_does_not_stay_with_the_next_but_what_was_asked_for_does(open_page):
-    for asked, stays in (("4096", False), ("4097", True)):
+    for asked, stays in (("2048", False), ("2049", True)):
         page = open_page("kv-cache", src="preset", model="llama-2-7b", ctx=asked, params="7B")
         page.app.selectbox(key="kv_model").set_value(LLAMA)
         page.run()
         assert page.link()["model"] == LLAMA
         assert page.link().get("ctx") == (asked if stays else None)
         assert "params" not in page.link()
-        assert answer(page)[0] == 131_072 * (4097 if stays else 131_072)
+        assert answer(page)[0] == 131_072 * (2049 if stays else 131_072)
 
 
 def test_the_models_to_compare_with_are_chosen_from_a_list(open_page):
@@ -220,6 +231,23 @@ def test_each_bad_config_pasted_is_a_value_or_one_sentence_and_stays_in_the_box(
     assert all(any(caveat in note for note in page.notes()) for caveat in (*size.caveats, *size.notes))
 
 
+def test_a_picked_file_comes_into_the_box_and_is_let_go(open_page):
+    page = open_page("kv-cache", src="pasted")
+    text = json.dumps(config_of(LLAMA))
+    page.app.file_uploader[0].upload("config.json", text.encode("utf-16"))
+    page.run()
+    assert page.app.text_area(key="kv_text").value == text
+    assert answer(page)[0] == 131_072 * 131_072
+    assert page.app.file_uploader[0].value is None
+    # Then a file that is no text at all: one sentence, and an empty box.
+    page.app.file_uploader[0].upload("model.gguf", bad_bytes("09_not_utf8_binary.json"))
+    page.run()
+    assert any("The file is not UTF-8 text" in note for note in page.notes())
+    assert page.app.text_area(key="kv_text").value == ""
+    page.app.file_uploader[0].upload("config.json", b"")
+    assert any("The text is empty" in note for note in page.run().notes())
+
+
 def test_a_text_too_long_for_a_link_is_answered_and_left_out(open_page):
     page = paste(open_page("kv-cache", src="pasted"), bad_bytes("19_five_megabytes.json").decode())
     assert any("a link to this view leaves it out" in note for note in page.notes())
@@ -241,6 +269,21 @@ def test_two_visitors_with_pasted_configs_of_equal_layers_keep_their_names(open_
     assert "pasted llama" in answer(first)[1]
     assert "pasted mistral" in answer(other)[1]
     assert "pasted llama" in answer(first.run())[1]
+    for page, kind in ((first, "llama"), (other, "mistral")):
+        page = picked(page, "others", "gpt2")
+        assert page.sent("table")[1]["rows"][0][0] == f"pasted {kind}"
+
+
+def test_the_words_of_one_visitors_config_never_reach_another(open_page):
+    """Two unknown model types with the same layers: each sees its own name in the sum, whoever came first."""
+    for kind in ("zebra-one", "zebra-two"):
+        page = paste(
+            open_page("kv-cache", src="pasted"), json.dumps({**PLAIN, "model_type": kind, "sliding_window": 64})
+        )
+        page = picked(page, "others", "pasted~gpt2")
+        shown = json.dumps([page.sent(part) for part in ("table", "facts", "layers", "chart", "notes")])
+        assert kind in shown
+        assert {"zebra-one", "zebra-two"} - {kind} == {name for name in ("zebra-one", "zebra-two") if name not in shown}
 
 
 # -- charts, models side by side -------------------------------------------------------------------------------------
@@ -281,6 +324,7 @@ def test_the_saving_is_written_out(open_page):
 
 def test_four_models_stand_side_by_side_and_in_the_link(open_page):
     page = open_page("kv-cache", model=LLAMA, others=f"{GEMMA}~knobs~deepseek-v3", ctx="4099")
+    assert facts(page)["layers that cache"][0] == "32 of 32"
     rows = page.sent("table")[1]["rows"]
     assert [row[0] for row in rows][:2] == [LLAMA, GEMMA]
     for row, name in zip(rows, (LLAMA, GEMMA, None, "deepseek-v3"), strict=True):
@@ -308,7 +352,10 @@ def test_what_fits_is_said_before_any_speed_and_is_the_cores(open_page):
     assert memory["largest batch"][0] == f"{found.largest_batch:,} sequences"
     assert speed["tokens per second, at most"][0] == f"{roof.tokens_per_second:,.1f}"
     assert speed["read for each step"][1].startswith(f"{roof.bytes_moved:,} B")
-    assert gpus()[name].source in page.sent("facts")[1]["caption"]
+    bar = page.sent("budget")[0]
+    assert gpus()[name].source in bar["caption"]
+    assert [part[1] for part in bar["parts"]] == [found.weights, found.cache]
+    assert bar["memory"] == gpus()[name].memory
 
 
 def test_parameters_that_no_config_gives_are_asked_for(open_page):
