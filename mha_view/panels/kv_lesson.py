@@ -12,7 +12,7 @@ from mha_core.kv_size.explain import explain
 from mha_core.kv_size.presets import preset_size
 from mha_core.kv_size.units import binary
 from mha_view import state
-from mha_view.components.notes import Note, show_notes
+from mha_view.components.controls import control_bar
 from mha_view.components.table import table
 from mha_view.recipe import app_recipe
 
@@ -55,13 +55,12 @@ def lesson(defaults: Mapping[str, str]) -> None:
         key="kv_published",
     )
 
-    def act() -> None:
-        name = state.component_value("kv_lesson", "act").get("model")
+    def take() -> None:
+        name = state.component_value("kv_lesson", "set").get("name")
         if name in {one.preset for one in PUBLISHED}:
             state.choose_model(str(name), defaults)
 
-    actions = {f"Show {one.name}": {"model": one.preset} for one in PUBLISHED}
-    show_notes([Note("See where each comes from, layer by layer:", actions=actions)], key="kv_lesson", on_act=act)
+    control_bar([], actions={one.preset: f"Show {one.name}" for one in PUBLISHED}, key="kv_lesson", on_set=take)
 
 
 @cache
