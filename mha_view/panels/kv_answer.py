@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from mha_core.kv_size.__main__ import as_dict
 from mha_core.kv_size.engines import ENGINES
 from mha_core.kv_size.explain import Term, explain
 from mha_core.kv_size.formats import FORMATS
@@ -173,19 +174,20 @@ def _bound(model: Model, kind: str) -> str:
 def terms(model: Model, asked: Asked) -> None:
     """The sum, one line for each different layer, with the field of the config behind each number."""
 
-    def make() -> tuple[Term, ...]:
-        return explain(model.size, *asked.values)
+    def make() -> tuple[tuple[Term, ...], dict[str, Any]]:
+        return explain(model.size, *asked.values), as_dict(model.size, *asked.values)
 
     # Where a number comes from is told in words of the config: those of a pasted one are nobody else's.
-    found = make() if model.key == PASTED else state.cached_figures(("terms", model.token, asked), make)
+    pasted = model.key == PASTED
+    found, figures = make() if pasted else state.cached_figures(("terms", model.token, asked), make)
     rows = [[t.formula, unbroken(t.bytes), f"{t.bytes:,}", _fields(t.origins)] for t in found]
     total = sum(term.bytes for term in found)
     table(
         ["what is multiplied", "", "bytes", "where each number comes from"],
         [*rows, ["sum", unbroken(total), f"{total:,}", ""]],
-        caption=f"The sum term by term, {ENGINES[asked.engine].label} in {asked.dtype}.",
+        caption=f"The sum, {ENGINES[asked.engine].label} in {asked.dtype}. The recipe holds every figure as JSON.",
         file="headroom-kv-sum",
-        recipe=_recipe(model, asked, "sum"),
+        recipe={**_recipe(model, asked, "sum"), "answer": figures},
         key="kv_terms",
         marked=len(rows),
     )

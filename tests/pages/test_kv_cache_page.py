@@ -1,48 +1,16 @@
-"""The page KV cache: every figure is the core's, for every model, every wrong value and every bad config."""
+"""The page KV cache: the answer is the core's, for every model and every wrong value."""
 
 import json
-import re
-import time
 
 import pytest
 
-from mha_core.kv_size import ReadError, read_config
+from mha_core.kv_size.__main__ import as_dict
 from mha_core.kv_size.engines import ENGINES
 from mha_core.kv_size.explain import explain
 from mha_core.kv_size.formats import FORMATS
-from mha_core.kv_size.hardware import Load, fit, gpus, roofline
 from mha_core.kv_size.presets import preset_size, presets
 from mha_core.kv_size.units import binary
-from mha_core.kv_size.weights import parameters, weight_bytes
-from mha_core.kv_size.whatif import as_mla, windowed, with_kv_heads
-from mha_view.pasted import packed_text
-from tests.core.kv_size.data import PLAIN, bad_bytes, bad_rows, config_of
-
-GEMMA = "gemma3-27b-nested-no-pattern"
-LLAMA = "llama-3.1-8b"
-
-
-def facts(page, at=0):
-    return {label: (value, note) for label, value, note in page.sent("facts")[at]["facts"]}
-
-
-def answer(page):
-    """(the total in bytes, the leading sentence)."""
-    sent = page.sent("facts")[0]
-    return int(sent["facts"][0][2].removesuffix(" B").replace(",", "")), sent["lead"]
-
-
-def paste(page, text):
-    page.app.text_area(key="kv_text").set_value(text)
-    return page.run()
-
-
-def picked(page, name, value):
-    page.app.session_state["_picks"][name] = value
-    return page.run()
-
-
-# -- the answer ------------------------------------------------------------------------------------------------------
+from tests.pages.kv import GEMMA, LLAMA, answer, facts, picked
 
 
 def test_a_stranger_finds_the_cache_of_the_knobs_measured_on_real_tensors(open_page):
@@ -91,6 +59,8 @@ def test_each_published_model_shows_the_total_of_the_core(open_page, name):
         return
     kept = [row[1] for row in page.sent("layers")[0]["layers"]]
     assert tuple(kept) == size.layer_bytes(70_001, 3, "q8_0", "llama.cpp")
+    ghosts = [row[2] for row in page.sent("layers")[0]["layers"]]
+    assert tuple(ghosts) == size.layer_bytes(70_001, 3, "q8_0", "window-ignored")
     assert sum(kept) == answer(page)[0]
 
 
@@ -103,6 +73,8 @@ def test_the_sum_is_written_out_with_the_fields_it_comes_from(open_page):
         sum(int(row[2].replace(",", "")) for row in rows[:-1]) == int(rows[-1][2].replace(",", "")) == answer(page)[0]
     )
     assert all("num_key_value_heads" in row[3] for row in rows[:-1])
+    # As JSON it is what the command line answers.
+    assert page.sent("table")[0]["recipe"]["answer"] == json.loads(json.dumps(as_dict(preset_size(GEMMA), 5000, 7)))
 
 
 @pytest.mark.parametrize(("engine", "dtype"), [(e, d) for e in ENGINES for d in ("bf16", "q4_0")])
@@ -116,9 +88,6 @@ def test_what_does_not_grow_stands_apart(open_page):
     jamba, whisper = open_page("kv-cache", model="jamba-v0.1"), open_page("kv-cache", model="whisper-tiny")
     assert facts(jamba)["state of fixed size, apart"][0] == binary(preset_size("jamba-v0.1").state_bytes())
     assert facts(whisper)["cross-attention, apart"][0] == binary(preset_size("whisper-tiny").cross_attention_bytes())
-
-
-# -- numbers that were typed -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -187,202 +156,3 @@ def test_the_models_to_compare_with_are_chosen_from_a_list(open_page):
     page = open_page("kv-cache", model=LLAMA)
     page.app.multiselect(key="kv_others").set_value([GEMMA, "knobs"])
     assert page.run().link()["others"] == f"{GEMMA}~knobs"
-
-
-# -- a pasted config -------------------------------------------------------------------------------------------------
-
-
-def test_a_pasted_config_is_answered_and_comes_back_from_its_link(open_page):
-    text = json.dumps(config_of(GEMMA), indent=2)
-    page = paste(open_page("kv-cache", src="pasted"), text)
-    # Its own limit is the context that it is shown at.
-    assert answer(page)[0] == preset_size(GEMMA).total_bytes(read_config(text).max_context or 131_072)
-    link = page.link()
-    assert link["config"] == packed_text(text)
-    again = open_page("kv-cache", **link)
-    assert again.app.text_area(key="kv_text").value == text
-    assert answer(again) == answer(page)
-
-
-def read(text):
-    """(what the config says, "") or (None, the sentence)."""
-    try:
-        return read_config(text), ""
-    except ReadError as error:
-        return None, str(error)
-
-
-@pytest.mark.parametrize("row", bad_rows(), ids=lambda row: row["file"])
-def test_each_bad_config_pasted_is_a_value_or_one_sentence_and_stays_in_the_box(open_page, row):
-    text = bad_bytes(row["file"]).decode("utf-8", "replace")
-    start = time.perf_counter()
-    page = paste(open_page("kv-cache", src="pasted"), text)
-    assert time.perf_counter() - start < 20
-    assert page.app.text_area(key="kv_text").value == text
-    problems = [n["text"] for part in page.sent("notes") for n in part["notes"] if n["title"] == "No answer."]
-    size, sentence = read(text)
-    # An empty box is an invitation.
-    assert problems == ([sentence] if sentence and text else [])
-    if size is None:
-        assert page.sent("facts") == []
-        return
-    page = picked(page, "ctx", "1")
-    assert answer(page)[0] == size.total_bytes(1)
-    assert all(any(caveat in note for note in page.notes()) for caveat in (*size.caveats, *size.notes))
-
-
-def test_a_picked_file_comes_into_the_box_and_is_let_go(open_page):
-    page = open_page("kv-cache", src="pasted")
-    text = json.dumps(config_of(LLAMA))
-    page.app.file_uploader[0].upload("config.json", text.encode("utf-16"))
-    page.run()
-    assert page.app.text_area(key="kv_text").value == text
-    assert answer(page)[0] == 131_072 * 131_072
-    assert page.app.file_uploader[0].value is None
-    # Then a file that is no text at all: one sentence, and an empty box.
-    page.app.file_uploader[0].upload("model.gguf", bad_bytes("09_not_utf8_binary.json"))
-    page.run()
-    assert any("The file is not UTF-8 text" in note for note in page.notes())
-    assert page.app.text_area(key="kv_text").value == ""
-    page.app.file_uploader[0].upload("config.json", b"")
-    assert any("The text is empty" in note for note in page.run().notes())
-
-
-def test_a_text_too_long_for_a_link_is_answered_and_left_out(open_page):
-    page = paste(open_page("kv-cache", src="pasted"), bad_bytes("19_five_megabytes.json").decode())
-    assert any("a link to this view leaves it out" in note for note in page.notes())
-    assert "config" not in page.link()
-    assert answer(page)[0] > 0
-
-
-def test_a_script_in_a_model_name_is_text_everywhere(open_page):
-    name = "<script>alert(1)</script>"
-    page = paste(open_page("kv-cache", src="pasted"), json.dumps({**PLAIN, "model_type": name}))
-    assert any("alert(1)" in note for note in page.notes())
-    for kind in ("markdown", "header", "subheader", "caption"):
-        assert all("alert(1)" not in element.value for element in getattr(page.app, kind))
-
-
-def test_two_visitors_with_pasted_configs_of_equal_layers_keep_their_names(open_page):
-    first = paste(open_page("kv-cache", src="pasted"), json.dumps(PLAIN))
-    other = paste(open_page("kv-cache", src="pasted"), json.dumps({**PLAIN, "model_type": "mistral"}))
-    assert "pasted llama" in answer(first)[1]
-    assert "pasted mistral" in answer(other)[1]
-    assert "pasted llama" in answer(first.run())[1]
-    for page, kind in ((first, "llama"), (other, "mistral")):
-        page = picked(page, "others", "gpt2")
-        assert page.sent("table")[1]["rows"][0][0] == f"pasted {kind}"
-
-
-def test_the_words_of_one_visitors_config_never_reach_another(open_page):
-    """Two unknown model types with the same layers: each sees its own name in the sum, whoever came first."""
-    for kind in ("zebra-one", "zebra-two"):
-        page = paste(
-            open_page("kv-cache", src="pasted"), json.dumps({**PLAIN, "model_type": kind, "sliding_window": 64})
-        )
-        page = picked(page, "others", "pasted~gpt2")
-        shown = json.dumps([page.sent(part) for part in ("table", "facts", "layers", "chart", "notes")])
-        assert kind in shown
-        assert {"zebra-one", "zebra-two"} - {kind} == {name for name in ("zebra-one", "zebra-two") if name not in shown}
-
-
-# -- charts, models side by side -------------------------------------------------------------------------------------
-
-
-def chart(page, words):
-    return next(part for part in page.sent("chart") if words in part["title"])
-
-
-@pytest.mark.parametrize("against", ["context", "batch"])
-@pytest.mark.parametrize("axis", ["log", "linear"])
-def test_every_point_of_every_curve_is_the_cores(open_page, against, axis):
-    size = preset_size(GEMMA)
-    page = open_page("kv-cache", model=GEMMA, against=against, axis=axis, ctx="3001", batch="3", rank="96", span="777")
-    models = {"as it is": size, "MLA, rank 96": as_mla(size, 96), "window 777": windowed(size, 777)}
-    for g, name in ((32, "MHA g = 32"), (16, "g = 16"), (8, "g = 8"), (4, "g = 4"), (2, "g = 2"), (1, "MQA g = 1")):
-        models[name] = with_kv_heads(size, g)
-    sent = chart(page, "as it might be")
-    assert {series["name"] for series in sent["series"]} == set(models)
-    for series in sent["series"]:
-        for x, y in zip(series["x"], series["y"], strict=True):
-            context, batch = (x, 3) if against == "context" else (3001, x)
-            assert y == models[series["name"]].total_bytes(context, batch)
-    assert (3001 if against == "context" else 3) in sent["series"][0]["x"]
-
-
-def test_the_layers_by_kind_add_up_to_the_total(open_page):
-    sent = chart(open_page("kv-cache", model=GEMMA, ctx="3001", batch="2"), "made of")
-    for at, x in enumerate(sent["series"][0]["x"]):
-        assert sum(series["y"][at] for series in sent["series"]) == preset_size(GEMMA).total_bytes(x, 2)
-
-
-def test_the_saving_is_written_out(open_page):
-    caption = chart(open_page("kv-cache", model=LLAMA), "as it might be")["caption"]
-    assert "32/8 = 4" in caption
-    assert "32/1 = 32" in caption
-
-
-def test_four_models_stand_side_by_side_and_in_the_link(open_page):
-    page = open_page("kv-cache", model=LLAMA, others=f"{GEMMA}~knobs~deepseek-v3", ctx="4099")
-    assert facts(page)["layers that cache"][0] == "32 of 32"
-    rows = page.sent("table")[1]["rows"]
-    assert [row[0] for row in rows][:2] == [LLAMA, GEMMA]
-    for row, name in zip(rows, (LLAMA, GEMMA, None, "deepseek-v3"), strict=True):
-        if name is not None:
-            assert int(row[2].replace(",", "")) == preset_size(name).total_bytes(4099)
-    assert len(chart(page, "Total against context")["series"]) > 0
-    assert page.link()["others"] == f"{GEMMA}~knobs~deepseek-v3"
-
-
-# -- what fits, how fast, the lesson ---------------------------------------------------------------------------------
-
-
-def test_what_fits_is_said_before_any_speed_and_is_the_cores(open_page):
-    name = "H200 141GB SXM"
-    page = open_page("kv-cache", model=LLAMA, ctx="50000", batch="6", gpu=name, gpus="2", wdtype="int8", dtype="fp8")
-    size = preset_size(LLAMA)
-    count = parameters(size)
-    assert count is not None
-    load = Load(size, weight_bytes(count.total, "int8"), "fp8", "ideal", 2)
-    found, roof = fit(load, gpus()[name], 50_000, 6), roofline(load, gpus()[name], count.active, 50_000, 6)
-    memory, speed = facts(page, 1), facts(page, 2)
-    assert memory["weights on each GPU"][0] == binary(found.weights)
-    assert memory["cache and states on each GPU"][0] == binary(found.cache)
-    assert memory["longest context"][0] == f"{found.longest_context:,} tokens"
-    assert memory["largest batch"][0] == f"{found.largest_batch:,} sequences"
-    assert speed["tokens per second, at most"][0] == f"{roof.tokens_per_second:,.1f}"
-    assert speed["read for each step"][1].startswith(f"{roof.bytes_moved:,} B")
-    bar = page.sent("budget")[0]
-    assert gpus()[name].source in bar["caption"]
-    assert [part[1] for part in bar["parts"]] == [found.weights, found.cache]
-    assert bar["memory"] == gpus()[name].memory
-
-
-def test_parameters_that_no_config_gives_are_asked_for(open_page):
-    page = open_page("kv-cache", model="mamba-130m-no-kv")
-    assert any("Type how many it has" in note for note in page.notes())
-    typed = picked(page, "params", "130M")
-    assert facts(typed, 1)["weights"][0] == binary(260_000_000)
-
-
-@pytest.mark.parametrize(
-    ("batch", "gpu", "said"),
-    [("1", "L4", "fits on 1 x L4"), ("99", "L4", "the cache does not"), ("1", "A30", "Not even the weights")],
-)
-def test_what_does_not_fit_is_said(open_page, batch, gpu, said):
-    model = "llama-3.1-70b-fp8-kv-scheme" if "weights" in said else LLAMA
-    page = open_page(
-        "kv-cache", model=model, ctx="4000", batch=batch, gpu=gpu, params="70B" if "weights" in said else "8B"
-    )
-    assert said in page.sent("facts")[1]["lead"]
-
-
-def test_the_three_published_figures_are_made_anew(open_page):
-    rows = {row[0]: row for row in open_page("kv-cache").sent("table")[-1]["rows"]}
-    assert rows["Llama-2-70B"][3:5] == ["320.00 KiB", "327,680"]
-    assert rows["OPT-13B"][3:5] == ["800.00 KiB", "819,200"]
-    assert rows["DeepSeek-V3"][4] == "70,272"
-    for name in rows:
-        said = rows[name][2]
-        numbers = [int(n.replace(",", "")) for n in re.findall(r"[\d,]+", said)]
-        assert numbers
