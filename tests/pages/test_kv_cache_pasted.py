@@ -104,3 +104,10 @@ def test_the_words_of_one_visitors_config_never_reach_another(open_page):
         shown = json.dumps([page.sent(part) for part in ("table", "facts", "layers", "chart", "notes")])
         assert kind in shown
         assert {"zebra-one", "zebra-two"} - {kind} == {name for name in ("zebra-one", "zebra-two") if name not in shown}
+
+
+def test_each_visitor_reads_the_fields_of_the_own_config_in_the_sum(open_page):
+    renamed = {"n_layers" if name == "num_hidden_layers" else name: value for name, value in PLAIN.items()}
+    for config, field in ((PLAIN, "num_hidden_layers"), (renamed, "n_layers")):
+        page = paste(open_page("kv-cache", src="pasted"), json.dumps(config))
+        assert f"layers: {field}" in page.sent("table")[0]["rows"][0][3]
