@@ -72,7 +72,7 @@ def _preset(name: str) -> Preset:
 
 def pasted_model(size: KVCacheSize) -> Model:
     """The model whose config was pasted."""
-    name = f"pasted {shown(size.model_type)}" if size.model_type else "pasted config"
+    name = f"Pasted {shown(size.model_type)}" if size.model_type else "The pasted config"
     bare = replace(size, model_type="", config_dtype=None, caveats=(), notes=(), fields={})
     return Model(PASTED, name, "the text that was pasted", size, parameters(size), bare)
 

@@ -86,12 +86,12 @@ def test_a_script_in_a_model_name_is_text_everywhere(open_page):
 def test_two_visitors_with_pasted_configs_of_equal_layers_keep_their_names(open_page):
     first = paste(open_page("kv-cache", src="pasted"), json.dumps(PLAIN))
     other = paste(open_page("kv-cache", src="pasted"), json.dumps({**PLAIN, "model_type": "mistral"}))
-    assert "pasted llama" in answer(first)[1]
-    assert "pasted mistral" in answer(other)[1]
-    assert "pasted llama" in answer(first.run())[1]
+    assert "Pasted llama" in answer(first)[1]
+    assert "Pasted mistral" in answer(other)[1]
+    assert "Pasted llama" in answer(first.run())[1]
     for page, kind in ((first, "llama"), (other, "mistral")):
         page = picked(page, "others", "gpt2")
-        assert page.sent("table")[1]["rows"][0][0] == f"pasted {kind}"
+        assert page.sent("table")[1]["rows"][0][0] == f"Pasted {kind}"
 
 
 def test_the_words_of_one_visitors_config_never_reach_another(open_page):
