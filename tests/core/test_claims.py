@@ -152,7 +152,7 @@ def test_which_numbers_each_mistake_takes():
     one = run(SETTINGS[0], 11)
     n, g, d_k = 5, 3, 4
     x = np.arange(n * g * d_k).reshape(n, g * d_k)
-    viewed, tiled = c.split_by_view(x, one), c.split_and_tiled(x, one)
+    viewed, tiled = c.split_by_view(x, one.trace.cfg), c.split_and_tiled(x, one.trace.cfg)
     assert viewed.shape == tiled.shape == split_rightly(x, one).shape == (6, n, d_k)
     # By the view the second vector of head 0 is token 0's of head 1; tile gives head 1 KV head 1, where it is 0.
     assert viewed[0, 1].tolist() == x[0, d_k : 2 * d_k].tolist()
