@@ -101,7 +101,7 @@ def kv_heads_read(name: str, cfg: AttentionConfig) -> tuple[int, ...]:
 
 def looped(one: Run) -> list[tuple[np.ndarray, np.ndarray]]:
     """Pattern (n, n) and z (n, d_k) of each head, computed with its own three small matrices."""
-    x, visible, scale = one.step("x"), one.step("mask"), np.sqrt(one.trace.cfg.head_dim)
+    x, visible, scale = one.step("x"), one.step("mask"), one.trace.cfg.head_dim**0.5
     found = []
     for W_Q, W_K, W_V in zip(one.heads(one.W_Q), one.heads(one.W_K), one.heads(one.W_V), strict=True):
         q, k = _turned(x @ W_Q, one.trace.cfg), _turned(x @ W_K, one.trace.cfg)
@@ -145,7 +145,7 @@ def attended(one: Run, q: np.ndarray, k: np.ndarray, v: np.ndarray) -> tuple[np.
     """Patterns (h, n, n) and the output (n, d_model) of heads that are split already."""
     cfg = one.trace.cfg
     q, k = _turned(q, cfg), _turned(k, cfg)
-    pattern = softmax(q @ k.transpose(0, 2, 1) / np.sqrt(cfg.head_dim), one.step("mask"))
+    pattern = softmax(q @ k.transpose(0, 2, 1) / cfg.head_dim**0.5, one.step("mask"))
     # (h, n, d_k) -> (n, h d_k)
     concat = (pattern @ v).transpose(1, 0, 2).reshape(len(one.forward), -1)
     return pattern, concat @ one.W_O
