@@ -69,17 +69,17 @@ def run_of(layer: GroupedQueryAttention, trace: AttentionTrace) -> Run:
 
 
 def order_checks(one: Run) -> tuple[OrderCheck, ...]:
-    """The right order and both mistakes, each measured on this run."""
+    """The right order, as our core has it, and both mistakes, each measured on this run."""
     cfg, loop = one.trace.cfg, looped(one)
     patterns = np.stack([pattern for pattern, _ in loop])
     out = np.hstack([z for _, z in loop]) @ one.W_O
     parts, found = projected(one), []
     for name, split in SPLITS.items():
         q, k, v = (split(part, cfg) for part in parts)
-        pattern, mistaken = attended(one, q, k, v)
-        row_sums, off, moved = _largest(pattern.sum(-1) - 1), _largest(pattern - patterns), _largest(mistaken - out)
+        pattern, given = (one.step("pattern"), one.forward) if name == RIGHT else attended(one, q, k, v)
+        row_sums, off, moved = _largest(pattern.sum(-1) - 1), _largest(pattern - patterns), _largest(given - out)
         harmless = not takes_other_numbers(name, cfg, len(out))
-        found.append(OrderCheck(name, q.shape, mistaken.shape, row_sums, off, moved, harmless))
+        found.append(OrderCheck(name, q.shape, given.shape, row_sums, off, moved, harmless))
     return tuple(found)
 
 

@@ -124,6 +124,7 @@ def _chart(settings: Settings, counts: Sequence[dict[str, Any]], against: str, t
         file=f"headroom-parameters-{against}",
         top=4 * settings.d_model**2,
         marked=settings.n_heads if against == "h" else settings.n_kv_heads,
+        falling_x=against == "g",
     )
 
 

@@ -124,11 +124,14 @@ def verdict(timing: Timing) -> str:
     loop, big = (timing.spread(name).median for name in WAYS)
     equal = f"Both give the same output: largest difference {small(timing.difference)}"
     scale = f" (largest number {timing.largest:.2f}). "
+    rounds = f"the loop was slower in {timing.slower} of {len(timing.loop)} rounds"
     if not timing.apart:
-        return f"{equal}{scale}In time they cannot be told apart here: their quartiles overlap."
+        return f"{equal}{scale}In time they cannot be told apart here: {rounds}."
     if loop > big:
-        return f"{equal}{scale}The loop takes {loop / big:.1f} times as long."
-    return f"{equal}{scale}Here the loop is quicker: the big product takes {big / loop:.1f} times as long."
+        return f"{equal}{scale}The loop takes {loop / big:.1f} times as long: {rounds}."
+    return (
+        f"{equal}{scale}Here the loop is no slower: {rounds}, and the big product takes {big / loop:.1f} times as long."
+    )
 
 
 def _figures(sizes: Sizes, timing: Timing) -> None:

@@ -75,10 +75,12 @@ def bar_chart(
     file: str,
     top: float,
     marked: float | None = None,
+    falling_x: bool = False,
 ) -> None:
     """Draw one bar for each x, its series stacked from zero and named in it; the sum stands on top.
 
     top: what the axis must hold at least, so that charts can share a scale. marked: the x that is set in bold.
+    falling_x: from the largest x on the left to the smallest on the right.
     """
     _chart(
         data={
@@ -89,6 +91,7 @@ def bar_chart(
             # Room for the sum over the highest bar.
             "yRange": [0, 1.08 * top],
             "marked": marked,
+            "falling": falling_x,
             "title": title,
             "caption": caption,
             "recipe": dict(recipe),

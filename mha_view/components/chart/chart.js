@@ -83,8 +83,8 @@ function stack(data, { across, down, hue, wide, inks }, x) {
     if (tall >= 14 && broad >= 30) parts.push(svgText(across(x), top + tall / 2 + 4, one.name, { size: 11, ink: inks.paper, anchor: "middle" }));
     sum += value;
   });
-  const exact = sum.toLocaleString("en");
-  return parts.join("") + svgText(across(x), down(sum) - 4, exact.length * 6.2 < room ? exact : compact(sum), { size: 11, weight: x === data.marked ? 700 : 400, ink: inks.ink, anchor: "middle" });
+  const told = [sum.toLocaleString("en"), compact(sum)].find((text) => text.length * 6.6 < room) ?? (x === data.marked ? compact(sum) : "");
+  return parts.join("") + svgText(across(x), down(sum) - 4, told, { size: 11, weight: x === data.marked ? 700 : 400, ink: inks.ink, anchor: "middle" });
 }
 
 function band(one, { across, down, hue }, i) {

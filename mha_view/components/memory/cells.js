@@ -64,8 +64,12 @@ function marksOf(view, fit, fold, wrap = 99) {
 // Colour of a cell: hue of its KV head once it belongs to one, grey below zero, lightness by size.
 function painted({ view, theme, inks }, value, kv) {
   const part = Math.min(1, Math.abs(value) / view.most), full = value < 0 ? inks.other : kv === null ? inks.stream : hueOf(kv, theme);
-  return { background: mix(inks.tile, full, part), color: part > 0.5 ? inks.paper : inks.ink };
+  const background = mix(inks.tile, full, part), stand = (ink) => Math.abs(brightness(ink) - brightness(background));
+  return { background, color: stand(inks.ink) >= stand(inks.paper) ? inks.ink : inks.paper };
 }
+
+// As the eye sees it, 0 to 1: on it depends which ink can be read.
+const brightness = (hex) => { const [r, g, b] = rgb(hex).map((value) => (value / 255) ** 2.2); return (0.2126 * r + 0.7152 * g + 0.0722 * b) ** (1 / 2.4); };
 
 function slotOf(scene, fit, look) {
   const slot = el("div", { className: "slot", style: { width: `${fit.w - 2}px`, height: `${fit.h - 2}px`, transform: `translate(${look.x}px, ${look.y}px)`, ...painted(scene, look.value, look.kv) }, dataset: { address: look.address } },
