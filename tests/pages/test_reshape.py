@@ -43,7 +43,7 @@ def floats(text):
     return np.frombuffer(base64.b64decode(text), np.float32)
 
 
-def bar(page, name):
+def bar(page, name) -> Any:
     """The bar that holds a control or an action of this name, or None."""
     for part in page.sent("controls"):
         names = [control["name"] for control in part["controls"]] + [action[0] for action in part["actions"]]
@@ -85,13 +85,13 @@ def test_every_number_that_is_sent_is_one_of_the_trace(open_page, settings, matr
     n, heads, d_k = sent["sizes"]
     array = trace.array(matrix)
     assert array.shape == (heads, n, d_k)
-    (t0, T), (i0, I), (j0, J) = sent["spans"]
-    window = array[i0 : i0 + I, t0 : t0 + T, j0 : j0 + J].transpose(1, 0, 2)
-    np.testing.assert_array_equal(floats(sent["values"]).reshape(T, I, J), window)
+    (t0, tall), (i0, many), (j0, wide) = sent["spans"]
+    window = array[i0 : i0 + many, t0 : t0 + tall, j0 : j0 + wide].transpose(1, 0, 2)
+    np.testing.assert_array_equal(floats(sent["values"]).reshape(tall, many, wide), window)
     # What the wrong order takes, from the memory written out by hand: token after token, head after head.
     memory = [array[i, t, j] for t in range(n) for i in range(heads) for j in range(d_k)]
     owners = [(t, i, j) for t in range(n) for i in range(heads) for j in range(d_k)]
-    taken = [((i0 + i) * n + t0 + t) * d_k + j0 + j for t in range(T) for i in range(I) for j in range(J)]
+    taken = [((i0 + i) * n + t0 + t) * d_k + j0 + j for t in range(tall) for i in range(many) for j in range(wide)]
     np.testing.assert_array_equal(floats(sent["wrongValues"]), [memory[address] for address in taken])
     assert [tuple(owner) for owner in sent["owners"]] == [owners[address] for address in taken]
     assert sent["most"] == pytest.approx(max(abs(window).max(), abs(floats(sent["wrongValues"])).max()))
@@ -101,9 +101,9 @@ def test_every_number_that_is_sent_is_one_of_the_trace(open_page, settings, matr
     assert sent["layouts"][1]["strides"] == [n * heads * d_k, heads * d_k, d_k, 1] or 1 in (n, heads)
     # The chosen token and head are among those that are drawn.
     head = sent["at"]["head"] if matrix == "q" else trace.cfg.kv_head_of(sent["at"]["head"])
-    assert t0 <= sent["at"]["row"] < t0 + T
-    assert i0 <= head < i0 + I
-    assert j0 <= sent["at"]["from"] < j0 + J
+    assert t0 <= sent["at"]["row"] < t0 + tall
+    assert i0 <= head < i0 + many
+    assert j0 <= sent["at"]["from"] < j0 + wide
 
 
 def test_large_settings_send_no_more_than_small_ones(open_page):

@@ -23,7 +23,8 @@ function draw(parentElement, keep, feeds) {
   if (keep.sent !== sent) Object.assign(keep, { sent, values: FLOAT(sent.values), wrongValues: FLOAT(sent.wrongValues) });
   const again = () => { keep.shown = null; draw(parentElement, keep, feeds); };
   const width = widthOf(parentElement), view = { ...sent, at: keep.at, values: keep.values, wrongValues: keep.wrongValues, left: width < 640 ? 60 : 84 };
-  rebuild(parentElement, (root, theme, inks) => buildOrTable(root, { view, keep, theme, inks, width, ...actsOf(keep, again) }));
+  const acts = actsOf(keep, again);
+  onKeys(rebuild(parentElement, (root, theme, inks) => buildOrTable(root, { view, keep, theme, inks, width, ...acts })), keep, acts.go);
   keep.from = keep.at.fold;
 }
 
@@ -78,11 +79,15 @@ function build(root, scene) {
     el("div", { className: "legend" }, fold === 0 ? signedLegend(inks, inks.stream, { full: view.most, most: view.most }, letter(view)) : signedLegend(inks, hueOf(kvOf(view, view.spans[1][0]), theme), { full: view.most, most: view.most }, `${letter(view)}, in the hue of its KV head`), el("span", {}, "framed: the chosen token")),
     el("p", { className: "caption" }, windowWords(view)),
     tools(`headroom-memory-${fold}`, { svg: () => svgOf(scene), rows: () => table(view), recipe: { ...view.recipe, at: keep.at } }, keep.open, (open) => { keep.open = open; }), ...wrongPart(scene));
+}
+
+// Arrow keys step, but where they move over cells or through a list.
+function onKeys(root, keep, go) {
   root.onkeydown = (event) => {
-    const by = FOLD_KEYS[event.key], inBoard = event.target.classList.contains("board") || event.target.tagName === "SELECT";
-    if (!by || (inBoard && event.key.startsWith("Arrow"))) return;
+    const by = FOLD_KEYS[event.key], own = event.target.classList.contains("board") || event.target.tagName === "SELECT";
+    if (!by || event.defaultPrevented || (own && event.key.startsWith("Arrow"))) return;
     event.preventDefault();
-    scene.go(keep.at.fold + by);
+    go(keep.at.fold + by);
   };
 }
 
