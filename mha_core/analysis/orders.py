@@ -72,7 +72,7 @@ def order_checks(one: Run) -> tuple[OrderCheck, ...]:
     """The right order, as our core has it, and both mistakes, each measured on this run."""
     cfg, loop = one.trace.cfg, looped(one)
     patterns = np.stack([pattern for pattern, _ in loop])
-    out = np.hstack([z for _, z in loop]) @ one.W_O
+    out = product(np.hstack([z for _, z in loop]), one.W_O)
     parts, found = projected(one), []
     for name, split in SPLITS.items():
         q, k, v = (split(part, cfg) for part in parts)
@@ -101,19 +101,20 @@ def kv_heads_read(name: str, cfg: AttentionConfig) -> tuple[int, ...]:
 
 def looped(one: Run) -> list[tuple[np.ndarray, np.ndarray]]:
     """Pattern (n, n) and z (n, d_k) of each head, computed with its own three small matrices."""
-    x, visible, scale = one.step("x"), one.step("mask"), one.trace.cfg.head_dim**0.5
+    cfg, x, visible = one.trace.cfg, one.step("x"), one.step("mask")
+    # Turned all at once, which mixes no heads and is quicker.
+    queries, keys = (_turned(np.stack([product(x, W) for W in one.heads(M)]), cfg) for M in (one.W_Q, one.W_K))
     found = []
-    for W_Q, W_K, W_V in zip(one.heads(one.W_Q), one.heads(one.W_K), one.heads(one.W_V), strict=True):
-        q, k = _turned(x @ W_Q, one.trace.cfg), _turned(x @ W_K, one.trace.cfg)
-        pattern = softmax(q @ k.T / scale, visible)
-        found.append((pattern, pattern @ (x @ W_V)))
+    for q, k, W_V in zip(queries, keys, one.heads(one.W_V), strict=True):
+        pattern = softmax(product(q, k.T) / cfg.head_dim**0.5, visible)
+        found.append((pattern, product(pattern, product(x, W_V))))
     return found
 
 
 def projected(one: Run) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """x times each of the three big matrices, not yet split: (n, h d_k), and twice (n, g d_k)."""
     x = one.step("x")
-    return x @ one.W_Q, x @ one.W_K, x @ one.W_V
+    return product(x, one.W_Q), product(x, one.W_K), product(x, one.W_V)
 
 
 def split_rightly(x: np.ndarray, cfg: AttentionConfig) -> np.ndarray:
@@ -145,10 +146,15 @@ def attended(one: Run, q: np.ndarray, k: np.ndarray, v: np.ndarray) -> tuple[np.
     """Patterns (h, n, n) and the output (n, d_model) of heads that are split already."""
     cfg = one.trace.cfg
     q, k = _turned(q, cfg), _turned(k, cfg)
-    pattern = softmax(q @ k.transpose(0, 2, 1) / cfg.head_dim**0.5, one.step("mask"))
+    pattern = softmax(product(q, k.transpose(0, 2, 1)) / cfg.head_dim**0.5, one.step("mask"))
     # (h, n, d_k) -> (n, h d_k)
-    concat = (pattern @ v).transpose(1, 0, 2).reshape(len(one.forward), -1)
-    return pattern, concat @ one.W_O
+    concat = product(pattern, v).transpose(1, 0, 2).reshape(len(one.forward), -1)
+    return pattern, product(concat, one.W_O)
+
+
+def product(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """a times b. By torch, which keeps to the app's one thread: numpy's threads wait for each other on a busy core."""
+    return (torch.from_numpy(a) @ torch.from_numpy(b)).numpy()
 
 
 def softmax(scores: np.ndarray, visible: np.ndarray) -> np.ndarray:
@@ -159,15 +165,12 @@ def softmax(scores: np.ndarray, visible: np.ndarray) -> np.ndarray:
 
 
 def _turned(vectors: np.ndarray, cfg: AttentionConfig) -> np.ndarray:
-    """Vectors (..., n, d_k) with the layer's rotary positions, where it has some."""
+    """Vectors (h, n, d_k) with the layer's rotary positions, where it has some."""
     if cfg.rotary_base is None:
         return vectors
-    return rotate(_four_axes(vectors), torch.arange(vectors.shape[-2]), cfg.rotary_base).numpy().reshape(vectors.shape)
-
-
-def _four_axes(vectors: np.ndarray) -> torch.Tensor:
-    # (n, d_k) or (h, n, d_k) -> (1, h, n, d_k)
-    return torch.from_numpy(np.ascontiguousarray(vectors)).reshape(1, -1, *vectors.shape[-2:])
+    # (h, n, d_k) -> (1, h, n, d_k)
+    wide = torch.from_numpy(np.ascontiguousarray(vectors))[None]
+    return rotate(wide, torch.arange(vectors.shape[1]), cfg.rotary_base)[0].numpy()
 
 
 def _largest(difference: np.ndarray) -> float:

@@ -73,7 +73,8 @@ def answer(settings: Settings, guess: str) -> str:
 
 
 def _total(d_model: int, h: int, g: int) -> int:
-    return sum(held_parameters(AttentionConfig(d_model, h, g)).values())
+    (row,) = _counted(d_model, ((h, g),))
+    return sum(row["held"].values())
 
 
 def bars(settings: Settings) -> None:
@@ -83,7 +84,7 @@ def bars(settings: Settings) -> None:
     d_model, h = settings.d_model, settings.n_heads
     against_h = [(i, i) for i in valid_choices(d_model, 1, rotary=False).n_heads]
     against_g = [(h, g) for g in divisors(h)]
-    counts = state.cached_pack(("counts", d_model, h), lambda: _counts(d_model, [*against_h, *against_g]))["rows"]
+    counts = _counted(d_model, (*against_h, *against_g))
     left, right = st.columns(2, gap="large")
     with left:
         _chart(
@@ -102,13 +103,18 @@ def _flat(counts: Sequence[dict[str, Any]], against_h: Sequence[tuple[int, int]]
     return "flat" if len(totals) == 1 else "not flat"
 
 
-def _counts(d_model: int, pairs: Sequence[tuple[int, int]]) -> dict[str, Any]:
-    """Formula and count of every matrix for each (h, g)."""
-    rows = []
-    for h, g in pairs:
-        cfg = AttentionConfig(d_model, h, g)
-        rows.append({"h": h, "g": g, "formula": attention_parameters(cfg), "held": held_parameters(cfg)})
-    return {"rows": rows}
+def _counted(d_model: int, pairs: tuple[tuple[int, int], ...]) -> list[dict[str, Any]]:
+    """Formula and count of every matrix for each (h, g), counted once for all visitors."""
+
+    def made() -> dict[str, Any]:
+        configs = [AttentionConfig(d_model, h, g) for h, g in pairs]
+        rows = [
+            {"h": c.n_heads, "g": c.n_kv_heads, "formula": attention_parameters(c), "held": held_parameters(c)}
+            for c in configs
+        ]
+        return {"rows": rows}
+
+    return state.cached_pack(("counts", d_model, pairs), made)["rows"]
 
 
 def _chart(settings: Settings, counts: Sequence[dict[str, Any]], against: str, title: str) -> None:

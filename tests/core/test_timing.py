@@ -77,13 +77,31 @@ def test_rounds_come_one_by_one_and_end_in_time():
     assert [len(one.loop) for one in given] == list(range(1, t.LEAST_ROUNDS + 1))
     # One pass between two looks at this clock takes 0.2 s.
     assert given[-1].loop == pytest.approx([0.2] * t.LEAST_ROUNDS)
-    assert len(last(N, D, H, clock=Clock(1e-6)).loop) == t.ROUNDS
+    assert len(last(N, D, H, clock=Clock(5e-4)).loop) == t.ROUNDS
 
 
 def test_a_short_pass_is_timed_many_times_in_a_row_and_told_per_pass():
     clock = Clock(1e-3)
     assert t._repeats(lambda: torch.zeros(1), clock) == 2
     assert t._seconds(lambda: torch.zeros(1), 4, clock) == pytest.approx(1e-3 / 4)
+
+
+def test_each_way_gets_the_time_of_its_own_passes(monkeypatch):
+    clock, right, forward = Clock(0.0), t.loop_over_heads, GroupedQueryAttention.forward
+
+    def after(seconds, run):
+        def slow(*arguments):
+            clock.now += seconds
+            return run(*arguments)
+
+        return slow
+
+    monkeypatch.setattr(t, "loop_over_heads", after(0.3, right))
+    monkeypatch.setattr(GroupedQueryAttention, "forward", after(0.1, forward))
+    found = last(N, D, H, clock=clock)
+    assert found.loop == pytest.approx([0.3] * len(found.loop))
+    assert found.big == pytest.approx([0.1] * len(found.big))
+    assert found.slower == len(found.loop)
 
 
 def timing_of(loop, big):
