@@ -133,8 +133,14 @@ def test_the_wrong_order_tells_whose_number_it_took(visitor, trace):
     value = f"{float(memory[208]):.3f}".replace("-", "\u2212")
     told = visitor.page.locator(".pair + .say").inner_text()
     assert told == (f"Read as “The”, head 1, column 0: {value}, address 208. It belongs to “The”, head 5, column 0.")
-    for slot in slots(visitor, board):
+    drawn = slots(visitor, board)
+    for slot in drawn:
         assert slot["value"] == short(float(memory[slot["address"]]))
+    right = {slot["address"] for slot in slots(visitor, '.board[data-focus="right"]')}
+    assert len(drawn) == len(right) == 64
+    assert "60 of the 64 cells that are drawn hold a number that belongs elsewhere" in " ".join(
+        visitor.text(".caption")
+    )
 
 
 def test_a_tour_by_keyboard_alone(visitor):

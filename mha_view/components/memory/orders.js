@@ -15,7 +15,7 @@ function wrongPart(scene) {
   say.textContent = "Point at a cell, or tab to a picture and use the arrow keys.";
   return [el("h3", { className: "title second" }, same ? "Two other orders" : "The same shape, the wrong numbers"),
     el("p", { className: "text" }, "Without the transpose view cuts the memory into heads in the order in which it lies. Torch raises no error, since the shape is right. Hue shows whose number it really is; framed are those of the chosen token."),
-    el("div", { className: "pair" }, board(sides[0], false), board(sides[1], true)), say, wrongWords(scene, same),
+    el("div", { className: "pair" }, board(sides[0], false), board(sides[1], true)), say, wrongWords(view, same, sides[1].looks),
     tools("headroom-wrong-order", { svg: () => wrongSvg(scene, fit, sides, half, wrap), rows: () => wrongTable(view), recipe: { ...view.recipe, figure: "wrong order", at: keep.at } }, keep.openWrong, (open) => { keep.openWrong = open; }),
     ...readsPart(scene)];
 }
@@ -39,10 +39,10 @@ function wrongLooks(view, fit, wrap) {
   });
 }
 
-function wrongWords({ view }, same) {
-  const wrong = wrongLooks(view, { cols: view.spans[2][1], w: 1, h: 1, tall: view.spans[0][1] }, 99), off = wrong.filter((look) => !look.right).length;
+function wrongWords(view, same, looks) {
+  const off = looks.filter((look) => !look.right).length;
   return el("p", { className: "caption" }, same ? `With ${view.sizes[1] === 1 ? "one head" : "one token"} both orders take the same numbers: the mistake is harmless here.`
-    : `${off} of the ${wrong.length} cells of this window hold a number that belongs elsewhere.`);
+    : `${off} of the ${looks.length} cells that are drawn hold a number that belongs elsewhere.`);
 }
 
 function wrongTable(view) {
