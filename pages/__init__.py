@@ -32,6 +32,14 @@ PAGES = (
         "one layer stage by stage, what each cell is computed from, concat and W_O head by head, a worked example",
     ),
     PageSpec(
+        "reshape",
+        "reshape",
+        "Reshape",
+        "How does one row become h heads?",
+        "memory cells of one projection, two wrong orders and what catches them, a loop timed against one product, "
+        "parameters",
+    ),
+    PageSpec(
         "roles",
         "roles",
         "Head roles",

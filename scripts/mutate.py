@@ -22,6 +22,7 @@ ATTENTION, TRACE, JOINED = "mha_core/attention.py", "mha_core/trace.py", "mha_co
 ROLES, EVIDENCE = "mha_core/analysis/roles.py", "mha_core/analysis/evidence.py"
 MEASURES = "mha_core/analysis/measures.py"
 POOLING, POOLING_COST = "mha_core/analysis/pooling.py", "mha_core/analysis/pooling_cost.py"
+ORDERS, RESHAPE, TIMING = (f"mha_core/analysis/{name}.py" for name in ("orders", "reshape", "timing"))
 CONFIG, MASKS, TEXT = "mha_core/config.py", "mha_core/masks.py", "mha_core/text.py"
 KV_SIZE = "mha_core/kv_size"
 
@@ -480,6 +481,53 @@ MUTATIONS = (
         'one["bf16_dense_TFLOPs"] * 1e12',
         'one["bf16_dense_TFLOPs"] * 2e12',
     ),
+    Mutation(
+        "orders: the loop deals KV heads out as tile does",
+        ORDERS,
+        "[block for block in blocks for _ in range(self.trace.cfg.n_heads // len(blocks))]",
+        "blocks * (self.trace.cfg.n_heads // len(blocks))",
+    ),
+    Mutation("orders: an order is held against itself", ORDERS, "_largest(given - out)", "_largest(given - given)"),
+    Mutation(
+        "orders: the view is transposed after all",
+        ORDERS,
+        "heads = x.reshape(-1, len(x), cfg.head_dim)",
+        "heads = x.reshape(len(x), -1, cfg.head_dim).transpose(1, 0, 2)",
+    ),
+    Mutation(
+        "orders: harmless is told of Q alone",
+        ORDERS,
+        "for heads in (cfg.n_heads, cfg.n_kv_heads)",
+        "for heads in (cfg.n_heads,)",
+    ),
+    Mutation(
+        "orders: queries of the wrong orders are not turned",
+        ORDERS,
+        "    q, k = _turned(q, cfg), _turned(k, cfg)\n",
+        "    k = _turned(k, cfg)\n",
+    ),
+    Mutation(
+        "reshape: what is not contiguous counts as copied",
+        RESHAPE,
+        "tensor.data_ptr() != product.data_ptr()",
+        "not tensor.is_contiguous()",
+    ),
+    Mutation("reshape: owner with heads and d_k swapped", RESHAPE, "address // d_k % heads", "address // heads % d_k"),
+    Mutation(
+        "reshape: the wrong order is transposed", RESHAPE, "wrong = product.view(1, heads, n, d_k)", "wrong = turned"
+    ),
+    Mutation("timing: the big product is timed twice", TIMING, "_seconds(passes[name]", '_seconds(passes["big"]'),
+    Mutation("timing: seconds of all repeats", TIMING, "(clock() - start) / repeats", "(clock() - start)"),
+    Mutation(
+        "timing: an output is held against itself", TIMING, "(outputs[0] - outputs[1], ", "(outputs[1] - outputs[1], "
+    ),
+    Mutation(
+        "timing: refused when all is made",
+        TIMING,
+        "    refuse_too_large(n, d_model, n_heads)\n    device",
+        "    device",
+    ),
+    Mutation("seeds: meta layers get numbers", "mha_core/seeds.py", '.type == "meta":', '.type == "none":'),
     Mutation("config: g need not divide h", CONFIG, "if cfg.n_heads % cfg.n_kv_heads:", "if False:"),
     Mutation(
         "config: True is a number",

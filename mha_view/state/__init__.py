@@ -34,16 +34,21 @@ from mha_view.state.session import (
     widget_key,
 )
 from mha_view.state.waiting import (
+    Sizes,
     curve,
     leave_other_looks,
     looks,
     start_curve,
+    start_timing,
     stop_curve,
+    stop_timing,
+    timed,
     visitor,
 )
 
 __all__ = [
     "BudgetError",
+    "Sizes",
     "cached_model",
     "cached_pack",
     "cached_run",
@@ -73,7 +78,10 @@ __all__ = [
     "set_settings",
     "set_sizes",
     "start_curve",
+    "start_timing",
     "stop_curve",
+    "stop_timing",
+    "timed",
     "unpin",
     "visitor",
     "wanted_page",

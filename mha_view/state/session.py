@@ -33,11 +33,12 @@ from mha_view.settings import (
 
 PICKS = ("layer", "head", "row", "key", "view", "first", "other", "pin", "off", "order", "figure", "x", "y", "measure")
 PICKS += ("preset", "step", "col", "without", "swap", "with")
+PICKS += ("matrix", "fold", "from", "guess", "time_n", "time_d", "time_h")
 MAX_HEADS_OFF = 1_000
 STREAMLIT_PARAMS = ("embed", "embed_options")
 # A pick belongs to what it was picked in: another sentence has other rows, other sizes have other heads.
 FORGOTTEN_WITH_SENTENCE = ("row", "key", "col")
-FORGOTTEN_WITH_SIZES = ("layer", "head", "other", "off", "col", "without", "swap", "with")
+FORGOTTEN_WITH_SIZES = ("layer", "head", "other", "off", "col", "without", "swap", "with", "from")
 
 
 def open_page(page: str) -> Settings:

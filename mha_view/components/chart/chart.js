@@ -1,4 +1,4 @@
-// Lines on shared axes. The same SVG text is shown and exported; pointing and arrow keys read off every series at one x.
+// Lines or stacked bars on shared axes. The same SVG text is shown and exported; pointing and arrow keys read off every series at one x.
 
 const DASH = ["", "7 4", "2 3", "10 3 2 3", "4 2", "12 4"], LEFT = 52, RIGHT = 14, TOP = 10, BOTTOM = 42;
 const MARK = [
@@ -46,29 +46,45 @@ function ended([low, high], count) {
 
 function layOut(data, width, theme, inks) {
   const of = (name) => data.series.flatMap((one) => one[name]);
-  const x = reach(of("x"), data.xRange), y = reach([...of("y"), ...of("low"), ...of("high")], data.yRange);
+  const stops = stopsOf(data), x = reach(of("x"), data.xRange), y = reach(data.bars ? stops.map((at) => total(data, at)) : [...of("y"), ...of("low"), ...of("high")], data.yRange);
   const height = Math.round(Math.min(380, Math.max(220, width * 0.5))), wide = width - LEFT - RIGHT, tall = height - TOP - BOTTOM;
   const place = data.doubling ? Math.log2 : (value) => value, [first, last] = x.map(place);
-  const across = (value) => { const t = (place(value) - first) / (last - first || 1); return +(LEFT + wide * (data.falling ? 1 - t : t)).toFixed(2); };
+  const across = (value) => { const t = data.bars ? (stops.indexOf(value) + 0.5) / stops.length : (place(value) - first) / (last - first || 1); return +(LEFT + wide * (data.falling ? 1 - t : t)).toFixed(2); };
   const down = (value) => +(TOP + tall * (1 - (value - y[0]) / (y[1] - y[0] || 1))).toFixed(2);
   return { width, height, wide, tall, x, y, across, down, inks, hue: (i) => hueOf(i, theme) };
 }
 
+const total = (data, x) => data.series.reduce((sum, one) => sum + (one.y[one.x.indexOf(x)] ?? 0), 0);
+const compact = (value) => (Math.abs(value) < 10000 ? String(value) : new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 1 }).format(value));
 const stopsOf = (data) => [...new Set(data.series.flatMap((one) => one.x))].sort((a, b) => (data.falling ? b - a : a - b));
 
 function svgOf(data, plan, whole = false) {
   const { inks, across, down } = plan, parts = [], bottom = plan.height - BOTTOM;
   const line = (x1, y1, x2, y2) => `<line x1="${x1}" y1="${y1}" x2="${x2}" y2="${y2}" stroke="${inks.line}"/>`;
-  for (const value of ticks(plan.y, 5)) parts.push(line(LEFT, down(value), plan.width - RIGHT, down(value)), svgText(LEFT - 7, down(value) + 4, String(value), { size: 11, ink: inks.muted, anchor: "end" }));
-  for (const value of (data.doubling ? stopsOf(data) : ended(plan.x, plan.width < 420 ? 5 : 10))) parts.push(line(across(value), bottom, across(value), bottom + 4), svgText(across(value), bottom + 16, String(value), { size: 11, ink: inks.muted, anchor: "middle" }));
+  for (const value of ticks(plan.y, 5)) parts.push(line(LEFT, down(value), plan.width - RIGHT, down(value)), svgText(LEFT - 7, down(value) + 4, compact(value), { size: 11, ink: inks.muted, anchor: "end" }));
+  for (const value of (data.doubling || data.bars ? stopsOf(data) : ended(plan.x, plan.width < 420 ? 5 : 10))) parts.push(line(across(value), bottom, across(value), bottom + 4), svgText(across(value), bottom + 16, String(value), { size: 11, ink: value === data.marked ? inks.ink : inks.muted, weight: value === data.marked ? 700 : 400, anchor: "middle" }));
   parts.push(svgText(LEFT + plan.wide / 2, plan.height - 8, data.xLabel, { ink: inks.muted, anchor: "middle" }), svgText(14, TOP + plan.tall / 2, data.yLabel, { ink: inks.muted, anchor: "middle", rotate: -90 }));
-  data.series.forEach((one, i) => parts.push(band(one, plan, i)));
-  data.series.forEach((one, i) => parts.push(sample(one.x.map((x, at) => [across(x), down(one.y[at])]), i, plan)));
+  if (data.bars) parts.push(...stopsOf(data).map((x) => stack(data, plan, x)));
+  else parts.push(...data.series.map((one, i) => band(one, plan, i)), ...data.series.map((one, i) => sample(one.x.map((x, at) => [across(x), down(one.y[at])]), i, plan)));
   if (!whole) return svgDocument(plan.width, plan.height, inks, parts.join(""));
-  data.series.forEach((one, i) => { const y = plan.height + 14 + 18 * i; parts.push(sample([[LEFT, y - 4], [LEFT + 34, y - 4]], i, plan), svgText(LEFT + 42, y, one.name, { ink: inks.ink })); });
+  data.series.forEach((one, i) => { const y = plan.height + 14 + 18 * i; parts.push(swatch(data, LEFT, y - 4, i, plan), svgText(LEFT + 42, y, one.name, { ink: inks.ink })); });
   const end = plan.height + 18 * data.series.length;
   parts.push(svgText(LEFT, end + 20, data.title, { weight: 600, ink: inks.ink }));
   return svgDocument(plan.width, end + 34, inks, parts.join(""));
+}
+
+// One bar: its series from the bottom up with their names, where there is room, and the sum on top.
+function stack(data, { across, down, hue, wide, inks }, x) {
+  const room = wide / stopsOf(data).length, broad = Math.min(64, room * 0.72), left = across(x) - broad / 2, parts = [];
+  let sum = 0;
+  data.series.forEach((one, i) => {
+    const value = one.y[one.x.indexOf(x)] ?? 0, top = down(sum + value), tall = down(sum) - top;
+    parts.push(svgRect(left, top, broad, Math.max(tall - 1, 0.5), hue(i), 'fill-opacity="0.85"'));
+    if (tall >= 14 && broad >= 30) parts.push(svgText(across(x), top + tall / 2 + 4, one.name, { size: 11, ink: inks.paper, anchor: "middle" }));
+    sum += value;
+  });
+  const told = [sum.toLocaleString("en"), compact(sum)].find((text) => text.length * 6.6 < room) ?? (x === data.marked ? compact(sum) : "");
+  return parts.join("") + svgText(across(x), down(sum) - 4, told, { size: 11, weight: x === data.marked ? 700 : 400, ink: inks.ink, anchor: "middle" });
 }
 
 function band(one, { across, down, hue }, i) {
@@ -84,8 +100,10 @@ function sample(points, i, { hue }) {
   return `<polyline points="${points.map((point) => point.join(",")).join(" ")}" fill="none" stroke="${ink}" stroke-width="2" stroke-dasharray="${DASH[i % DASH.length]}"/><path d="${marks}" fill="${ink}"/>`;
 }
 
+const swatch = (data, x, y, i, plan) => (data.bars ? svgRect(x, y - 5, 26, 10, plan.hue(i)) : sample([[x, y], [x + 26, y]], i, plan));
+
 function legend(data, plan) {
-  const item = (one, i) => el("span", { className: "item" }, node(`<svg xmlns="http://www.w3.org/2000/svg" width="36" height="12">${sample([[5, 6], [31, 6]], i, plan)}</svg>`), one.name);
+  const item = (one, i) => el("span", { className: "item" }, node(`<svg xmlns="http://www.w3.org/2000/svg" width="36" height="12">${swatch(data, 5, 6, i, plan)}</svg>`), one.name);
   return el("div", { className: "legend" }, data.series.map(item));
 }
 
@@ -97,6 +115,7 @@ function sentence(data, x) {
     if (at < 0) return [];
     return [`${one.name} ${rounded(one.y[at])}${one.low.length ? ` (${rounded(one.low[at])} to ${rounded(one.high[at])})` : ""}`];
   });
+  if (data.bars) parts.push(`together ${total(data, x)}`);
   return `${data.xLabel} ${x}: ${parts.join(" · ")}`;
 }
 
