@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[1]
 COPIED = ("mha_core", "tests", "pyproject.toml")
 ATTENTION, TRACE, JOINED = "mha_core/attention.py", "mha_core/trace.py", "mha_core/joined.py"
 ROLES, EVIDENCE = "mha_core/analysis/roles.py", "mha_core/analysis/evidence.py"
-MEASURES = "mha_core/analysis/measures.py"
+MEASURES, RESIDUAL = "mha_core/analysis/measures.py", "mha_core/analysis/residual.py"
 CONFIG, MASKS, TEXT = "mha_core/config.py", "mha_core/masks.py", "mha_core/text.py"
 
 
@@ -341,6 +341,25 @@ MUTATIONS = (
     Mutation("evidence: rare and common swapped", EVIDENCE, "[pair.rare for", "[pair.common for"),
     Mutation("roles: one good half is enough", ROLES, "found.worse_half > LEAST_HALF", "found.first > LEAST_HALF"),
     Mutation("roles: one of two conditions is enough", ROLES, "mass >= LEAST_MASS and", "mass >= LEAST_MASS or"),
+    Mutation("residual: the last token's heads", RESIDUAL, "attention.concat[0, row]", "attention.concat[0, -1]"),
+    Mutation("residual: output bias forgotten", RESIDUAL, "if layer.W_O.bias is not None:", "if False:"),
+    Mutation("residual: a sum checked against itself", RESIDUAL, "np.abs(stream - traced)", "np.abs(stream - stream)"),
+    Mutation("lens: the norm's bias left out", RESIDUAL, "* self.gain + self.shift", "* self.gain"),
+    Mutation("lens: a word stands behind itself", RESIDUAL, "(self.logits > self", "(self.logits >= self"),
+    Mutation("attribution: mean not subtracted", RESIDUAL, "float(_centred(part.write) /", "float(part.write /"),
+    Mutation("attribution: the norm's gain left out", RESIDUAL, "/ spread * read.gain @", "/ spread @"),
+    Mutation("attribution: spread of an early stream", RESIDUAL, "found.stages[-1].stream)", "found.stages[0].stream)"),
+    Mutation("attribution: spread without eps", RESIDUAL, "stream.var() + self.eps", "stream.var()"),
+    Mutation("attribution: the norm's bias counts nothing", RESIDUAL, "float(self.shift @ direction)", "0.0"),
+    Mutation(
+        "attribution: sorted by sign, not by size", RESIDUAL, "argsort(-np.abs(values)", "argsort(-np.array(values)"
+    ),
+    Mutation(
+        "attribution: sum checked against itself",
+        RESIDUAL,
+        "abs(sum(values) - difference)",
+        "abs(sum(values) - sum(values))",
+    ),
     Mutation("config: g need not divide h", CONFIG, "if cfg.n_heads % cfg.n_kv_heads:", "if False:"),
     Mutation(
         "config: True is a number",

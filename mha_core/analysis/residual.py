@@ -138,7 +138,7 @@ class Attribution:
 
 @torch.no_grad()
 def residual_of(model: Transformer, trace: ModelTrace, row: int) -> Residual:
-    """Everything that was written for token ``row`` of the first sentence, summed anew and checked against the trace."""
+    """All that was written for token ``row`` of the first sentence, summed anew and checked against the trace."""
     read = _Unembedding(model)
     stream = _vector(trace.embedded[0, row])
     embedding = _part("embedding", -1, -1, stream, None)

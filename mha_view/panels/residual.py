@@ -123,17 +123,14 @@ def attribution(run: Run, row: int, pack: dict[str, Any], words: tuple[str, str]
 
 
 def _open(page: object, link: object, row: int, pack: dict[str, Any]) -> None:
-    """Open a part on another page, if it is a part that this page has."""
+    """Open a head or a layer's attention on another page, if this page has it."""
     stages = pack["stream"]["stages"]
     places = {part["link"]: (stage["layer"], part["head"]) for stage in stages for part in stage["parts"]}
-    if not isinstance(link, str) or link not in places or page not in ("flow", "heads"):
-        return
-    layer, head = places[link]
-    if layer < 0:
+    layer, head = places.get(link, (-1, -1)) if isinstance(link, str) else (-1, -1)
+    if page not in ("flow", "heads") or layer < 0:
         return
     state.drop_picks("preset", "head", "key", "col")
-    chosen = {"layer": layer, "row": row, "step": OUTPUT_STEP} | ({} if head < 0 else {"head": head})
-    state.go_to(str(page), **chosen)
+    state.go_to(str(page), layer=layer, row=row, step=OUTPUT_STEP, **({} if head < 0 else {"head": head}))
 
 
 def _short(label: str) -> str:
