@@ -102,7 +102,7 @@ class Residual:
     @property
     def deviation(self) -> float:
         """The largest difference between a sum of parts and the stream of the trace."""
-        return max(stage.deviation for stage in self.stages)
+        return float(np.max([stage.deviation for stage in self.stages]))
 
     @property
     def tolerance(self) -> float:
@@ -220,10 +220,11 @@ def _parts(
         yield _part(written.kind, written.layer, -1, _vector(written.write[0, row]), before)
         return
     attention = trace.layers[written.layer]
-    # (h d_k,) -> (h, d_k)
-    pieces = attention.concat[0, row].double().unflatten(0, (-1, attention.cfg.head_dim))
-    for head, piece in enumerate(pieces):
-        yield _part("head", written.layer, head, _vector(piece @ attention.w_o_slice(head).cpu().double()), before)
+    slices = torch.stack([attention.w_o_slice(head) for head in range(attention.cfg.n_heads)]).cpu().double()
+    # (h d_k,) -> (h, 1, d_k)
+    pieces = attention.concat[0, row].double().unflatten(0, (-1, 1, attention.cfg.head_dim))
+    for head, write in enumerate(_vector((pieces @ slices)[:, 0])):
+        yield _part("head", written.layer, head, write, before)
     if layer.W_O.bias is not None:
         yield _part("output bias", written.layer, -1, _vector(layer.W_O.bias), before)
 

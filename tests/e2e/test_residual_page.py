@@ -71,6 +71,29 @@ def test_the_first_view_says_what_the_core_computed(visitor, found, shares):
             assert bar.startswith(f"{part.name}: {'+' if value > 0 else '−'}")
 
 
+def sizes(visitor, board, tags, names):
+    """The drawn shapes of a picture: their attributes as numbers."""
+    script = """(svg, [tags, names]) => [...svg.querySelectorAll(tags)].map(
+      (node) => names.map((name) => parseFloat(node.getAttribute(name))))"""
+    return visitor.page.locator(".board svg").nth(board).evaluate(script, [tags, names])
+
+
+def test_lengths_and_widths_are_to_scale(visitor, found, shares):
+    opened(visitor)
+    heads = [part.norm for part in found.parts if part.kind == "head"]
+    drawn = [tall for wide, tall in sizes(visitor, 0, "rect[rx]", ["width", "height"]) if wide > 20 and tall != 11][:24]
+    np.testing.assert_allclose(np.maximum(drawn, 1), np.maximum(1, 50 * np.array(heads) / max(heads)), atol=0.06)
+    joins = [width for (width,) in sizes(visitor, 0, "path[stroke-width]", ["stroke-width"])]
+    norms = np.array([part.norm for part in found.parts])
+    scale = joins[-1] / norms[-1]
+    np.testing.assert_allclose(
+        joins, np.maximum(norms * scale, [1.5 if p.head < 0 else 0.8 for p in found.parts]), atol=0.2
+    )
+    bars = [width for _, width in sizes(visitor, 1, "rect[rx]", ["x", "width"])]
+    lengths = np.abs([*shares.values, shares.total])
+    np.testing.assert_allclose(bars, np.maximum(1, lengths * bars[-1] / lengths[-1]), atol=0.2)
+
+
 def test_pressing_a_part_explains_it_at_once_and_the_link_follows(visitor, found):
     opened(visitor)
     sent = len(visitor.frames_sent)

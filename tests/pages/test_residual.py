@@ -124,6 +124,11 @@ def test_every_contribution_is_that_of_the_trace_and_all_sum_to_the_logits(open_
     assert data["others"]["value"] == pytest.approx(sum(expected.values()), abs=2e-4)
     logits = run.trace.logits[0, row]
     assert data["difference"] == pytest.approx(float(logits[word] - logits[against]), abs=1e-6)
+    shared = chosen.n_heads // chosen.n_kv_heads
+    for bar in bars:
+        head = int(bar["link"].split("H")[1]) if bar["kind"] == "head" else None
+        assert bar["kv"] == (None if head is None else head // shared)
+    assert fed(page, "stream", "data")["perKv"] == shared
     assert sum(bar["value"] for bar in bars) + data["others"]["value"] == pytest.approx(data["total"])
     assert data["sum"]["ok"] is True
     assert data["total"] == pytest.approx(data["difference"], abs=float(data["sum"]["tolerance"]))
@@ -141,8 +146,22 @@ def test_the_sentence_of_the_text_asks_where_tired_comes_from(open_page, sentenc
     assert told == data["told"]
     assert f"After “was” the model prefers “tired” to “soft” by {data['difference']:.3f} logits." in told
     assert f"(+{largest['value']:.3f})" in told
-    assert f"layer {head['link'][1]}, head {head['link'][3:]} adds most (+{head['value']:.3f})" in told
+    assert f"layer {head['link'][1]}, head {head['link'][3:]} (+{head['value']:.3f})." in told
     assert link["stage"] == next(bar["link"] for bar in data["bars"] if bar["kind"] == "head")
+
+
+def test_the_sentence_is_true_the_other_way_round_too(open_page):
+    one, other = open_page("residual"), open_page("residual", word="soft", against="tired")
+    assert other.sent("facts")[0]["lead"] == one.sent("facts")[0]["lead"]
+    assert fed(other, "attribution", "data")["difference"] == -fed(one, "attribution", "data")["difference"]
+
+
+def test_other_sizes_forget_a_part_that_they_may_not_have(open_page):
+    page = open_page("residual", stage="L1H7")
+    page.app.session_state[state.widget_key("n_heads")] = 4
+    page.run()
+    assert page.link()["stage"] != "L1H7"
+    assert not any("L1H7" in note for note in page.notes())
 
 
 def test_another_text_or_token_compares_the_two_likeliest_words(open_page):

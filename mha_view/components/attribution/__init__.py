@@ -50,10 +50,10 @@ def attribution_words(found: Attribution, words: tuple[str, str], token: str) ->
     first = " and ".join(f"{_spoken(part)} ({_signed(value)})" for value, part in ranked[:2] if value > 0)
     best = next(((value, part) for value, part in ranked[2:] if part.kind == "head" and value > 0), None)
     named = any(part.kind == "head" for _, part in ranked[:2])
-    of_heads = "" if named or best is None else f"; of the heads, {_spoken(best[1])} adds most ({_signed(best[0])})"
+    of_heads = "" if named or best is None else f"; of the heads, {_spoken(best[1])} ({_signed(best[0])})"
     return (
         f"After “{token}” the model prefers “{ahead}” to “{behind}” by {abs(found.difference):.3f} logits. "
-        f"Directly, most of it comes from {first}{of_heads}."
+        f"What adds most to that directly: {first}{of_heads}."
     )
 
 

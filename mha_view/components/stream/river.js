@@ -29,7 +29,7 @@ function spotsOf(plan, stage, s, y, tall) {
   const bars = stage.parts.filter(({ kind }) => small(kind)), pitch = Math.min(54, (plan.left - 8) / bars.length);
   for (const part of stage.parts) {
     const i = bars.indexOf(part), at = { part, stage, s };
-    if (i < 0) plan.spots.push({ ...at, x: 0, y, w: Math.min(plan.left, 330), h: bars.length ? 20 : tall - 10 });
+    if (i < 0) plan.spots.push({ ...at, x: 0, y, w: bars.length ? Math.min(plan.left, 330) : plan.left, h: bars.length ? 22 : tall - 8 });
     else plan.spots.push({ ...at, bar: true, mid: (i + 0.5) * pitch, x: i * pitch, y: y + BASE - BAR - 3, w: pitch, h: BAR + 19, thin: Math.max(1, Math.min(26, pitch - (pitch > 9 ? 4 : 1))) });
   }
 }
@@ -69,8 +69,8 @@ function barOf({ view, theme, inks }, plan, { part, stage, s, mid, thin, w }) {
 function bandOf({ view, theme, inks }, plan, { part, stage, s }) {
   const { y, join } = plan.rows[s], ink = inkOf(view, part, theme, inks), thick = Math.max(1.5, plan.thick(part.norm)), edge = plan.x - plan.thick(stage.norm) / 2 + 3;
   const line = `<tspan font-size="13" font-weight="600" fill="${inks.ink}">${titleOf(part)}</tspan>`, figures = `norm ${num(part.norm)}${cosineText(part.cosine)}`;
-  const muted = part.kind === "attention" ? `<tspan dx="8">${figures}</tspan>` : `<tspan x="2" dy="16">${figures}</tspan>`;
-  const words = `<text x="2" y="${y + 14}" font-size="11" fill="${inks.muted}">${line}${muted}</text>`;
+  const muted = part.kind === "attention" ? `<tspan dx="8">${figures}</tspan>` : `<tspan x="6" dy="16">${figures}</tspan>`;
+  const words = `<text x="6" y="${y + 16}" font-size="11" fill="${inks.muted}">${line}${muted}</text>`;
   if (part.kind === "attention") return words;
   const start = Math.min(150, plan.left * 0.6);
   return words + `<path d="M${start} ${join}H${edge}" fill="none" stroke="${ink}" stroke-opacity="0.55" stroke-width="${thick.toFixed(1)}"/>`;
@@ -86,7 +86,7 @@ function lensOf({ view, inks }, plan, { y, tall, join, stage }, last) {
   parts.push(svgText(plan.lens, top + 9, afterWhat(stage, last), { size: 11, weight: last ? 700 : 400, ink: last ? inks.ink : inks.muted }));
   stage.top.forEach(([word, chance], i) => {
     const at = top + 15 + i * WORD, chosen = word === view.followed[0];
-    parts.push(svgText(names - 6, at + 12, word, { size: 12, weight: chosen ? 700 : 400, ink: inks.ink, anchor: "end" }), svgRect(names, at + 3, Math.max(1, room * chance).toFixed(1), WORD - 6, chosen ? inks.accent : inks.other, 'rx="2"'),
+    parts.push(svgText(names - 6, at + 12, word, { size: 12, weight: chosen ? 700 : 400, ink: inks.ink, anchor: "end" }), svgRect(names, at + 3, Math.max(1, room * chance).toFixed(1), WORD - 6, chosen ? inks.ink : inks.other, 'rx="2"'),
       svgText(names + Math.max(1, room * chance) + 5, at + 12, digits(chance), { size: 11, ink: inks.muted }));
   });
   const ranks = view.followed.map((word, i) => `${word} ${ordinal(stage.ranks[i][0])}`).join(" \u00b7 ");

@@ -56,7 +56,7 @@ function build(root, scene) {
   const board = el("div", { className: "board", role: "toolbar", "aria-label": "what is written into the stream; arrow keys move, Enter explains", style: { height: `${plan.height}px` } }, node(svgOf(scene)), plan.spots.map((spot) => spotButton(scene, spot)));
   arrows(board, plan);
   root.append(el("h3", { className: "title" }, `The stream of \u201c${view.token}\u201d, from its embedding to the prediction`),
-    el("p", { className: "text" }, "Time runs down. Every part reads the stream and adds a vector to it; nothing is ever taken out. On the right the final norm and the unembedding read the unfinished stream: what would the model predict if it stopped here (logit lens)?"),
+    el("p", { className: "text" }, "Time runs down. Every part reads the stream and adds a vector to it; nothing else changes the stream. On the right the final norm and the unembedding read the unfinished stream: what would the model predict if it stopped here (logit lens)?"),
     board, legend(scene, plan), checks(view), el("p", { className: "caption" }, notice(view)), detail(scene), say,
     tools("headroom-stream", { svg: () => svgOf(scene, true), rows: () => table(view), recipe: { ...scene.recipe, shown: { ...scene.recipe.shown, stage: keep.picked } } }, keep.open, (open) => { keep.open = open; }));
 }
@@ -85,7 +85,7 @@ function legend({ view, theme, inks }, plan) {
   const heads = view.stages.flatMap(({ parts }) => parts).filter(({ kind }) => kind === "head"), hues = [...new Set(heads.map((part) => hueOf(kvOf(view, part), theme)))];
   const ramp = `linear-gradient(90deg, ${hues.map((hue, i) => `${hue} ${(100 * i) / hues.length}% ${(100 * (i + 1)) / hues.length}%`).join(", ")})`;
   return el("div", { className: "legend" }, el("span", { className: "item" }, el("span", { className: "ramp", style: { background: ramp } }), `heads, hue by KV head; bar: norm of the write, 0 to ${num(plan.longest)}`), legendSwatch(inks.stream, `the stream; its width is its norm, at most ${num(plan.most)}`),
-    legendSwatch(inks.other, "MLP; what joins is as wide as its norm, on the scale of the stream"), legendSwatch(inks.accent, "the word that is predicted in the end; bars of words: probability, 0 to 1"));
+    legendSwatch(inks.other, "MLP; what joins is as wide as its norm, on the scale of the stream"), legendSwatch(inks.ink, "the word that is predicted in the end; bars of words: probability, 0 to 1"));
 }
 
 function checks(view) {
