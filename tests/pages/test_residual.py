@@ -260,7 +260,7 @@ def test_random_weights_are_told(open_page):
     [
         ({"s": "the cat sat ."}, {"s": "the dog sat ."}),
         ({"mask": "full"}, {}),
-        ({"row": "3"}, {"row": "4"}),
+        ({"row": "3", "word": "happy", "against": "torn"}, {"row": "4", "word": "happy", "against": "torn"}),
         ({"word": "happy"}, {"word": "torn"}),
         ({"weights": "random", "seed": "1"}, {"weights": "random", "seed": "2"}),
     ],
