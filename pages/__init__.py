@@ -40,6 +40,13 @@ PAGES = (
         "parameters",
     ),
     PageSpec(
+        "residual",
+        "residual",
+        "Residual stream",
+        "What does each part add, and where does the prediction come from?",
+        "one token's stream with every write, what would be predicted on the way, the difference of two words by part",
+    ),
+    PageSpec(
         "roles",
         "roles",
         "Head roles",

@@ -20,9 +20,9 @@ ROOT = Path(__file__).parents[1]
 COPIED = ("mha_core", "tests", "pyproject.toml")
 ATTENTION, TRACE, JOINED = "mha_core/attention.py", "mha_core/trace.py", "mha_core/joined.py"
 ROLES, EVIDENCE = "mha_core/analysis/roles.py", "mha_core/analysis/evidence.py"
-MEASURES = "mha_core/analysis/measures.py"
 POOLING, POOLING_COST = "mha_core/analysis/pooling.py", "mha_core/analysis/pooling_cost.py"
 ORDERS, RESHAPE, TIMING = (f"mha_core/analysis/{name}.py" for name in ("orders", "reshape", "timing"))
+MEASURES, RESIDUAL = "mha_core/analysis/measures.py", "mha_core/analysis/residual.py"
 CONFIG, MASKS, TEXT = "mha_core/config.py", "mha_core/masks.py", "mha_core/text.py"
 KV_SIZE = "mha_core/kv_size"
 
@@ -528,6 +528,25 @@ MUTATIONS = (
         "    device",
     ),
     Mutation("seeds: meta layers get numbers", "mha_core/seeds.py", '.type == "meta":', '.type == "none":'),
+    Mutation("residual: the last token's heads", RESIDUAL, "attention.concat[0, row]", "attention.concat[0, -1]"),
+    Mutation("residual: output bias forgotten", RESIDUAL, "if layer.W_O.bias is not None:", "if False:"),
+    Mutation("residual: a sum checked against itself", RESIDUAL, "np.abs(stream - traced)", "np.abs(stream - stream)"),
+    Mutation("lens: the norm's bias left out", RESIDUAL, "* self.gain + self.shift", "* self.gain"),
+    Mutation("lens: a word stands behind itself", RESIDUAL, "(self.logits > self", "(self.logits >= self"),
+    Mutation("attribution: mean not subtracted", RESIDUAL, "float(_centred(part.write) /", "float(part.write /"),
+    Mutation("attribution: the norm's gain left out", RESIDUAL, "/ spread * read.gain @", "/ spread @"),
+    Mutation("attribution: spread of an early stream", RESIDUAL, "found.stages[-1].stream)", "found.stages[0].stream)"),
+    Mutation("attribution: spread without eps", RESIDUAL, "stream.var() + self.eps", "stream.var()"),
+    Mutation("attribution: the norm's bias counts nothing", RESIDUAL, "float(self.shift @ direction)", "0.0"),
+    Mutation(
+        "attribution: sorted by sign, not by size", RESIDUAL, "argsort(-np.abs(values)", "argsort(-np.array(values)"
+    ),
+    Mutation(
+        "attribution: sum checked against itself",
+        RESIDUAL,
+        "abs(sum(values) - difference)",
+        "abs(sum(values) - sum(values))",
+    ),
     Mutation("config: g need not divide h", CONFIG, "if cfg.n_heads % cfg.n_kv_heads:", "if False:"),
     Mutation(
         "config: True is a number",

@@ -23,9 +23,6 @@ export default function ({ data, parentElement }) {
   return onWidth(parentElement, draw);
 }
 
-// SVG text as an element: it is parsed as XML, and all text in it was escaped.
-const node = (svg) => document.importNode(new DOMParser().parseFromString(svg, "image/svg+xml").documentElement, true);
-
 function reach(values, wanted) {
   const all = [...values, ...(wanted || [])];
   return all.length ? [Math.min(...all), Math.max(...all)] : [0, 1];
