@@ -18,9 +18,10 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from mha_core.config import AttentionConfig
 from mha_core.joined import Joined, join
-from mha_core.masks import Causal, Full, Mask
+from mha_core.kv_cache import FullCache, RingCache, RunningCache
+from mha_core.masks import Causal, Full, Mask, SlidingWindow
 from mha_core.seeds import linear
-from mha_core.trace import AttentionTrace, version_of
+from mha_core.trace import AttentionTrace, CachedTrace, version_of
 
 # 64 rows of 8 heads and 1,024 keys are 2 MB: they fit the second-level cache of one core.
 QUERIES_AT_ONCE = 64
@@ -102,6 +103,74 @@ class GroupedQueryAttention(nn.Module):
             steps = {name: step.cpu() for name, step in steps.items()}
         return AttentionTrace(self.cfg, **steps, W_O_version=version_of(steps["W_O"]))
 
+    def new_cache(self, b: int, n_max: int, *, bits: int | None = None) -> RunningCache:
+        """An empty cache for ``n_max`` tokens of ``b`` sentences; under a sliding window it holds no more than that.
+
+        bits: 8 or 4 to keep it quantised.
+        """
+        mask, weight = self.cfg.mask, self.W_K.weight
+        window = mask.width if isinstance(mask, SlidingWindow) and mask.width < n_max else None
+        shape = (b, self.cfg.n_kv_heads, n_max if window is None else window, self.cfg.head_dim)
+        kind = FullCache if window is None else RingCache
+        return kind((shape, shape), dtype=weight.dtype, device=weight.device, bits=bits)
+
+    @torch.no_grad()
+    def decode(
+        self,
+        x: Float[Tensor, "b m d_model"],
+        cache: RunningCache,
+        *,
+        keep: Bool[Tensor, "b n"] | None = None,
+        head_gate: Float[Tensor, "h"] | Float[Tensor, "b h"] | None = None,
+    ) -> Float[Tensor, "b m d_model"]:
+        """The output for the m next tokens only: their queries look at the keys and values of the cache, which grows.
+
+        Equals the last m rows of ``forward`` over all tokens, as long as the cache holds every key that the mask
+        shows. keep: for all tokens so far, cached and new. head_gate: of the new tokens.
+        """
+        _, _, _, q, keys, values = self._extended(x, cache)
+        z = self._attend_cached(q, keys, values, cache, keep)
+        return _product(_concat(_gated(z, head_gate)), self.W_O)
+
+    @torch.no_grad()
+    def trace_decode(
+        self,
+        x: Float[Tensor, "b m d_model"],
+        cache: RunningCache,
+        *,
+        keep: Bool[Tensor, "b n"] | None = None,
+        head_gate: Float[Tensor, "h"] | Float[Tensor, "b h"] | None = None,
+    ) -> CachedTrace:
+        """The same step with everything kept, on the CPU; arguments as in ``decode``."""
+        q, k, v, q_rot, keys, values = self._extended(x, cache)
+        positions, m, n = cache.positions(keys.shape[2]), x.shape[1], keys.shape[2]
+        mask = self._visible_cached(x.shape[0], m, n, cache, keep)
+        scores = _scores(q_rot, keys, self.cfg.scale)
+        pattern = _softmax(torch.where(mask[:, None], scores, HIDDEN)).masked_fill(~mask.any(-1)[:, None, :, None], 0.0)
+        z = _weighted_values(pattern, values)
+        concat = _concat(_gated(z, head_gate))
+        steps = {
+            "x": x.detach(),
+            "q": q,
+            "k": k,
+            "v": v,
+            "q_rot": q_rot,
+            "k_rot": keys.narrow(2, cache.newest(m), m).clone(),
+            "scores": scores,
+            "mask": mask,
+            "pattern": pattern,
+            "z": z,
+            "concat": concat,
+            "out": _product(concat, self.W_O),
+        }
+        return CachedTrace(self.cfg, positions, **{name: step.cpu() for name, step in steps.items()})
+
+    def _extended(self, x: Tensor, cache: RunningCache) -> tuple[Tensor, ...]:
+        """q, k, v and turned q of the new tokens; then all turned keys and all values, now that these have joined."""
+        q, k, v = self._project(x)
+        start = cache.seen
+        return q, k, v, self._turned(q, start), *cache.update(self._turned(k, start), v)
+
     def _project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         b, n, _ = x.shape
 
@@ -137,6 +206,16 @@ class GroupedQueryAttention(nn.Module):
             return vectors
         return rotate(vectors, torch.arange(vectors.shape[-2], device=vectors.device), self.cfg.rotary_base)
 
+    def _turned(self, vectors: Tensor, start: int) -> Tensor:
+        """Vectors whose first token stands at ``start``, turned by a table: no angle is computed twice."""
+        base, m, d_k = self.cfg.rotary_base, vectors.shape[2], vectors.shape[3]
+        if base is None:
+            return vectors
+        # Tables for 64, 128, 256 ... positions: a growing text asks for a new one rarely.
+        cos, sin = _turns(d_k, base, max(64, 1 << (start + m - 1).bit_length()), vectors.dtype, vectors.device)
+        swapped = vectors.roll(d_k // 2, -1)
+        return torch.addcmul(vectors * cos.narrow(0, start, m), swapped, sin.narrow(0, start, m))
+
     def _visible(self, x: Tensor, keep: Tensor | None) -> Tensor:
         """The mask of this pass: (n, n) from the rule, narrowed to (b, n, n) by the padding."""
         # A trace hands its mask out, so every pass gets a copy of its own.
@@ -153,6 +232,56 @@ class GroupedQueryAttention(nn.Module):
         visible = self._visible(q[:, 0], keep)[:, None]
         z = scaled_dot_product_attention(q, k, v, attn_mask=visible, scale=self.cfg.scale, enable_gqa=shares)
         return z if keep is None else z.masked_fill(~visible.any(-1, keepdim=True), 0.0)
+
+    def _visible_cached(self, b: int, m: int, n: int, cache: RunningCache, keep: Tensor | None) -> Tensor:
+        """Which of the n keys that the cache gave back each of the m newest tokens may see: (b, m, n)."""
+        keys = cache.positions(n)
+        visible = self.cfg.mask.visible(torch.arange(cache.seen - m, cache.seen), keys).expand(b, -1, -1)
+        return visible if keep is None else visible.to(keep.device) & keep[:, None, keys.to(keep.device)]
+
+    def _attend_cached(
+        self, q: Tensor, keys: Tensor, values: Tensor, cache: RunningCache, keep: Tensor | None
+    ) -> Tensor:
+        """z of the m newest tokens; what the cache gave back is not copied."""
+        b, _, m, _ = q.shape
+        n, mask = keys.shape[2], self.cfg.mask
+        if m == n > 1:
+            return self._attend(q, keys, values, keep)
+        if m == 1 and keep is None and not (isinstance(mask, SlidingWindow) and n > mask.width):
+            return _one_query(q, keys, values, None, self.cfg.scale)
+        # (b, m, n) -> (b, 1, m, n)
+        visible = self._visible_cached(b, m, n, cache, keep)[:, None].to(q.device)
+        if m == 1:
+            z = _one_query(q, keys, values, visible, self.cfg.scale)
+        else:
+            shares = self.cfg.heads_per_kv > 1
+            z = scaled_dot_product_attention(
+                q, keys, values, attn_mask=visible, scale=self.cfg.scale, enable_gqa=shares
+            )
+        return z.masked_fill(~visible.any(-1, keepdim=True), 0.0)
+
+
+@lru_cache(maxsize=8)
+def _turns(d_k: int, base: float, n: int, dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Cosines, and sines with the sign that ``rotate`` gives each half, for positions 0 to n-1. Read, never written."""
+    frequencies = base ** (-torch.arange(d_k // 2, dtype=torch.float64) / (d_k // 2))
+    angles = torch.arange(n, dtype=torch.float64)[:, None] * frequencies
+    cos, sin = angles.cos(), angles.sin()
+    table = torch.stack((torch.cat((cos, cos), -1), torch.cat((-sin, sin), -1))).to(device, dtype)
+    return table[0], table[1]
+
+
+def _one_query(q: Tensor, keys: Tensor, values: Tensor, visible: Tensor | None, scale: float) -> Tensor:
+    """z of one new token: the h/g query heads of a KV head are h/g rows that look at the same keys.
+
+    So each key and value is read once from memory, not once per query head: with h = 16, g = 1 and 8,192 keys the
+    kernel takes a sixth of the time that it takes with ``enable_gqa``. Measured on a CPU.
+    """
+    b, h, _, d_k = q.shape
+    # (b, h, 1, d_k) -> (b, g, h/g, d_k)
+    rows = q.reshape(b, keys.shape[1], -1, d_k)
+    z = scaled_dot_product_attention(rows, keys, values, attn_mask=visible, scale=scale)
+    return z.reshape(b, h, 1, d_k)
 
 
 @lru_cache(maxsize=8)
@@ -183,13 +312,13 @@ def _product(x: Tensor, matrix: nn.Linear) -> Tensor:
 def _scores(q: Tensor, k: Tensor, scale: float) -> Tensor:
     """q k^T * scale for every head, keys unexpanded: the h/g heads of one KV head become rows of one product."""
     b, h, n, d_k = q.shape
-    g = k.shape[1]
+    g, n_keys = k.shape[1], k.shape[2]
     # (b, h, n, d_k) -> (b g, h/g n, d_k): consecutive heads share
     folded = q.reshape(b * g, h // g * n, d_k)
-    keys = k.reshape(b * g, n, d_k).transpose(1, 2)
+    keys = k.reshape(b * g, n_keys, d_k).transpose(1, 2)
     # alpha scales inside the product and saves a pass over n x n numbers; with beta=0 the empty tensor is never read.
     products = torch.baddbmm(folded.new_empty(()), folded, keys, beta=0, alpha=scale)
-    return products.view(b, h, n, n)
+    return products.view(b, h, n, n_keys)
 
 
 def _masked_softmax(scores: Tensor, visible: Tensor) -> Tensor:
@@ -217,6 +346,10 @@ def _masked_softmax(scores: Tensor, visible: Tensor) -> Tensor:
     return pattern
 
 
+def _softmax(masked: Tensor) -> Tensor:
+    return masked.softmax(-1, dtype=torch.promote_types(masked.dtype, torch.float32))
+
+
 def _seen_keys(visible: Tensor) -> slice:
     """From the first key that any of these queries sees to the last one."""
     seen = visible.flatten(0, -2).any(0).nonzero()
@@ -225,12 +358,12 @@ def _seen_keys(visible: Tensor) -> slice:
 
 def _weighted_values(pattern: Tensor, v: Tensor) -> Tensor:
     """pattern V for every head, values unexpanded."""
-    b, h, n, _ = pattern.shape
+    b, h, n, n_keys = pattern.shape
     g, d_k = v.shape[1], v.shape[-1]
-    # (b, h, n, n) -> (b g, h/g n, n)
+    # (b, h, n, n_keys) -> (b g, h/g n, n_keys)
     rounded = pattern if pattern.dtype is v.dtype else pattern.to(v.dtype)
-    folded = rounded.reshape(b * g, h // g * n, n)
-    return torch.bmm(folded, v.reshape(b * g, n, d_k)).view(b, h, n, d_k)
+    folded = rounded.reshape(b * g, h // g * n, n_keys)
+    return torch.bmm(folded, v.reshape(b * g, n_keys, d_k)).view(b, h, n, d_k)
 
 
 def _gated(z: Tensor, head_gate: Tensor | None) -> Tensor:

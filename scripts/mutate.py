@@ -44,8 +44,8 @@ MUTATIONS = (
     Mutation(
         "values: heads share values as tile does, not repeat_interleave",
         ATTENTION,
-        "    folded = rounded.reshape(b * g, h // g * n, n)\n",
-        "    folded = rounded.unflatten(1, (h // g, g)).transpose(1, 2).reshape(b * g, h // g * n, n)\n",
+        "    folded = rounded.reshape(b * g, h // g * n, n_keys)\n",
+        "    folded = rounded.unflatten(1, (h // g, g)).transpose(1, 2).reshape(b * g, h // g * n, n_keys)\n",
     ),
     Mutation("kv_head_of: i mod g", CONFIG, "return head // self.heads_per_kv", "return head % self.n_kv_heads"),
     Mutation(
