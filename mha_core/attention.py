@@ -22,6 +22,7 @@ from mha_core.kv_cache import FullCache, RingCache, RunningCache
 from mha_core.masks import Causal, Full, Mask, SlidingWindow
 from mha_core.seeds import linear
 from mha_core.trace import AttentionTrace, CachedTrace, version_of
+from mha_core.work import Product
 
 # 64 rows of 8 heads and 1,024 keys are 2 MB: they fit the second-level cache of one core.
 QUERIES_AT_ONCE = 64
@@ -144,7 +145,7 @@ class GroupedQueryAttention(nn.Module):
         """The same step with everything kept, on the CPU; arguments as in ``decode``."""
         q, k, v, q_rot, keys, values = self._extended(x, cache)
         positions, m, n = cache.positions(keys.shape[2]), x.shape[1], keys.shape[2]
-        mask = self._visible_cached(x.shape[0], m, n, cache, keep)
+        mask = cache.visible(self.cfg.mask, m, n, keep).expand(len(x), -1, -1)
         scores = _scores(q_rot, keys, self.cfg.scale)
         pattern = _softmax(torch.where(mask[:, None], scores, HIDDEN)).masked_fill(~mask.any(-1)[:, None, :, None], 0.0)
         z = _weighted_values(pattern, values)
@@ -165,11 +166,27 @@ class GroupedQueryAttention(nn.Module):
         }
         return CachedTrace(self.cfg, positions, **{name: step.cpu() for name, step in steps.items()})
 
+    def products(self, m: int, n: int) -> list[Product]:
+        """The matrix products of one pass over m new tokens of one sentence which look at n keys, their own included.
+
+        K and V are read once for each of the g KV heads, not for each of the h heads.
+        """
+        h, g, d_k, d_model = self.cfg.n_heads, self.cfg.n_kv_heads, self.cfg.head_dim, self.cfg.d_model
+        widths = [h * d_k, g * d_k, g * d_k]
+        if self._joined is not None and self._joined.stands(self):
+            widths = [sum(widths)]
+        return [
+            *(Product(1, m, d_model, width) for width in widths),
+            Product(g, h // g * m, d_k, n),
+            Product(g, h // g * m, n, d_k),
+            Product(1, m, h * d_k, d_model),
+        ]
+
     def _extended(self, x: Tensor, cache: RunningCache) -> tuple[Tensor, ...]:
         """q, k, v and turned q of the new tokens; then all turned keys and all values, now that these have joined."""
         q, k, v = self._project(x)
-        start = cache.seen
-        return q, k, v, self._turned(q, start), *cache.update(self._turned(k, start), v)
+        q_rot, k_rot = self._turned(cache.seen, q, k)
+        return q, k, v, q_rot, *cache.update(k_rot, v)
 
     def _project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         b, n, _ = x.shape
@@ -206,15 +223,15 @@ class GroupedQueryAttention(nn.Module):
             return vectors
         return rotate(vectors, torch.arange(vectors.shape[-2], device=vectors.device), self.cfg.rotary_base)
 
-    def _turned(self, vectors: Tensor, start: int) -> Tensor:
+    def _turned(self, start: int, *vectors: Tensor) -> tuple[Tensor, ...]:
         """Vectors whose first token stands at ``start``, turned by a table: no angle is computed twice."""
-        base, m, d_k = self.cfg.rotary_base, vectors.shape[2], vectors.shape[3]
+        base, m, d_k = self.cfg.rotary_base, vectors[0].shape[2], self.cfg.head_dim
         if base is None:
             return vectors
         # Tables for 64, 128, 256 ... positions: a growing text asks for a new one rarely.
-        cos, sin = _turns(d_k, base, max(64, 1 << (start + m - 1).bit_length()), vectors.dtype, vectors.device)
-        swapped = vectors.roll(d_k // 2, -1)
-        return torch.addcmul(vectors * cos.narrow(0, start, m), swapped, sin.narrow(0, start, m))
+        table = _turns(d_k, base, max(64, 1 << (start + m - 1).bit_length()), vectors[0].dtype, vectors[0].device)
+        cos, sin = table.narrow(1, start, m).unbind()
+        return tuple(torch.addcmul(each * cos, each.roll(d_k // 2, -1), sin) for each in vectors)
 
     def _visible(self, x: Tensor, keep: Tensor | None) -> Tensor:
         """The mask of this pass: (n, n) from the rule, narrowed to (b, n, n) by the padding."""
@@ -233,26 +250,19 @@ class GroupedQueryAttention(nn.Module):
         z = scaled_dot_product_attention(q, k, v, attn_mask=visible, scale=self.cfg.scale, enable_gqa=shares)
         return z if keep is None else z.masked_fill(~visible.any(-1, keepdim=True), 0.0)
 
-    def _visible_cached(self, b: int, m: int, n: int, cache: RunningCache, keep: Tensor | None) -> Tensor:
-        """Which of the n keys that the cache gave back each of the m newest tokens may see: (b, m, n)."""
-        keys = cache.positions(n)
-        visible = self.cfg.mask.visible(torch.arange(cache.seen - m, cache.seen), keys).expand(b, -1, -1)
-        return visible if keep is None else visible.to(keep.device) & keep[:, None, keys.to(keep.device)]
-
     def _attend_cached(
         self, q: Tensor, keys: Tensor, values: Tensor, cache: RunningCache, keep: Tensor | None
     ) -> Tensor:
         """z of the m newest tokens; what the cache gave back is not copied."""
-        b, _, m, _ = q.shape
-        n, mask = keys.shape[2], self.cfg.mask
+        m, n, mask = q.shape[2], keys.shape[2], self.cfg.mask
         if m == n > 1:
             return self._attend(q, keys, values, keep)
         if m == 1 and keep is None and not (isinstance(mask, SlidingWindow) and n > mask.width):
-            return _one_query(q, keys, values, None, self.cfg.scale)
-        # (b, m, n) -> (b, 1, m, n)
-        visible = self._visible_cached(b, m, n, cache, keep)[:, None].to(q.device)
+            return one_query(q, keys, values, None, self.cfg.scale)
+        # (b or 1, m, n) -> (b or 1, 1, m, n)
+        visible = cache.visible(mask, m, n, keep)[:, None].to(q.device)
         if m == 1:
-            z = _one_query(q, keys, values, visible, self.cfg.scale)
+            z = one_query(q, keys, values, visible, self.cfg.scale)
         else:
             shares = self.cfg.heads_per_kv > 1
             z = scaled_dot_product_attention(
@@ -262,16 +272,15 @@ class GroupedQueryAttention(nn.Module):
 
 
 @lru_cache(maxsize=8)
-def _turns(d_k: int, base: float, n: int, dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor]:
+def _turns(d_k: int, base: float, n: int, dtype: torch.dtype, device: torch.device) -> Float[Tensor, "2 n d_k"]:
     """Cosines, and sines with the sign that ``rotate`` gives each half, for positions 0 to n-1. Read, never written."""
     frequencies = base ** (-torch.arange(d_k // 2, dtype=torch.float64) / (d_k // 2))
     angles = torch.arange(n, dtype=torch.float64)[:, None] * frequencies
     cos, sin = angles.cos(), angles.sin()
-    table = torch.stack((torch.cat((cos, cos), -1), torch.cat((-sin, sin), -1))).to(device, dtype)
-    return table[0], table[1]
+    return torch.stack((torch.cat((cos, cos), -1), torch.cat((-sin, sin), -1))).to(device, dtype)
 
 
-def _one_query(q: Tensor, keys: Tensor, values: Tensor, visible: Tensor | None, scale: float) -> Tensor:
+def one_query(q: Tensor, keys: Tensor, values: Tensor, visible: Tensor | None, scale: float) -> Tensor:
     """z of one new token: the h/g query heads of a KV head are h/g rows that look at the same keys.
 
     So each key and value is read once from memory, not once per query head: with h = 16, g = 1 and 8,192 keys the

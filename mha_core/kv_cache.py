@@ -11,11 +11,12 @@ from copy import deepcopy
 from typing import Self
 
 import torch
-from jaxtyping import Float, Int, UInt8
+from jaxtyping import Bool, Float, Int, UInt8
 from torch import Tensor
 from torch.nn.functional import pad
 
 from mha_core.config import ConfigError, Problem, or_list, whole_number_problem
+from mha_core.masks import Mask
 
 MAX_ROOM = 1_000_000
 BITS = (4, 8)
@@ -171,6 +172,17 @@ class RunningCache(ABC):
     @abstractmethod
     def newest(self, m: int) -> int:
         """Where the ``m`` new rows begin among the rows that the last ``update`` gave back."""
+
+    def visible(
+        self, mask: Mask, m: int, n: int, keep: Bool[Tensor, "b n_seen"] | None = None
+    ) -> Bool[Tensor, "b_or_1 m n"]:
+        """Which of the ``n`` rows that came back each of the ``m`` newest tokens may see.
+
+        keep: for all tokens so far, in the order of the text; False marks padding.
+        """
+        keys = self.positions(n)
+        visible = mask.visible(torch.arange(self.seen - m, self.seen), keys)[None]
+        return visible if keep is None else visible.to(keep.device) & keep[:, None, keys.to(keep.device)]
 
 
 class FullCache(RunningCache):
