@@ -121,7 +121,7 @@ class RunningCache(ABC):
         bits: int | None = None,
     ) -> None:
         room = shapes[0][-2]
-        problem = whole_number_problem("n_max", "the room of a cache", room, 1, MAX_ROOM)
+        problem = whole_number_problem("n_max", "n_max", room, 1, MAX_ROOM)
         if bits is not None and bits not in BITS:
             problem = Problem("bits", f"A cache can be kept in {or_list(BITS)} bits, not {bits!r}.")
         if problem is not None:

@@ -57,7 +57,7 @@ class LatentConfig:
             whole_number_problem("d_model", "d_model", self.d_model, 1, MAX_D_MODEL),
             whole_number_problem("n_heads", "h", self.n_heads, 1, MAX_HEADS),
             whole_number_problem("head_dim", "d_k", self.head_dim, 1, MAX_HEAD_DIM),
-            whole_number_problem("rank", "the rank", self.rank, 1, MAX_D_MODEL),
+            whole_number_problem("rank", "rank", self.rank, 1, MAX_D_MODEL),
             whole_number_problem("rope_dim", "rope_dim", self.rope_dim, 2, MAX_HEAD_DIM),
             whole_number_problem("seed", "seed", self.seed, 0, MAX_SEED),
         ]
@@ -356,7 +356,7 @@ def full_rank(cfg: AttentionConfig) -> int:
 
 def rank_problem(cfg: AttentionConfig, rank: int) -> Problem | None:
     """What is wrong with a rank for a layer of this shape, or None."""
-    return whole_number_problem("rank", "the rank", rank, 1, full_rank(cfg))
+    return whole_number_problem("rank", "rank", rank, 1, full_rank(cfg))
 
 
 def latent_cache(weight: Tensor, mask: Mask, shape: tuple[int, int, int], bits: int | None) -> RunningCache:
