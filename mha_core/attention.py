@@ -166,10 +166,11 @@ class GroupedQueryAttention(nn.Module):
         }
         return CachedTrace(self.cfg, positions, **{name: step.cpu() for name, step in steps.items()})
 
-    def products(self, m: int, n: int) -> list[Product]:
+    def products(self, m: int, n: int, *, cached: bool = True) -> list[Product]:  # noqa: ARG002 -- others ask
         """The matrix products of one pass over m new tokens of one sentence which look at n keys, their own included.
 
-        K and V are read once for each of the g KV heads, not for each of the h heads.
+        K and V are read once for each of the g KV heads, not for each of the h heads. cached: whether the other
+        tokens' keys and values are in a cache; here the products are the same, for then m is n.
         """
         h, g, d_k, d_model = self.cfg.n_heads, self.cfg.n_kv_heads, self.cfg.head_dim, self.cfg.d_model
         widths = [h * d_k, g * d_k, g * d_k]

@@ -256,7 +256,7 @@ class Decoding:
 
     def _formula(self, m: int, n: int) -> Work:
         if not self._caches:
-            return pass_work(self._model, n, n)
+            return pass_work(self._model, n, n, cached=False)
         room = self._caches[0].room
         return pass_work(self._model, m, min(n - m, room) + m if m > 1 else min(n, room))
 
@@ -266,7 +266,7 @@ class Decoding:
         seconds = time.perf_counter() - start
         chances, chances_again = logits.double().softmax(-1), again.double().softmax(-1)
         difference, of_logits = ((a - b).abs().max() for a, b in ((chances, chances_again), (logits, again)))
-        return Recomputed(seconds, pass_work(self._model, n, n), float(difference), float(of_logits))
+        return Recomputed(seconds, pass_work(self._model, n, n, cached=False), float(difference), float(of_logits))
 
 
 def generate(
@@ -324,7 +324,7 @@ def decode_problems(model: Transformer, prompt: Sequence[int], settings: DecodeS
     return found
 
 
-def pass_work(model: Transformer, m: int, n: int) -> Work:
+def pass_work(model: Transformer, m: int, n: int, *, cached: bool = True) -> Work:
     """By formula, the products of one pass of one text: m tokens are read, and each looks at n keys.
 
     With a cache m is 1 and n grows, so a step costs about the same each time; without, m is n.
@@ -332,7 +332,11 @@ def pass_work(model: Transformer, m: int, n: int) -> Work:
     d_model, d_mlp = model.cfg.attention.d_model, model.cfg.d_mlp
     products = [Product(1, m, d_model, model.cfg.vocab_size)]
     for attention in model.attention_layers():
-        products += [*attention.products(m, n), Product(1, m, d_model, d_mlp), Product(1, m, d_mlp, d_model)]
+        products += [
+            *attention.products(m, n, cached=cached),
+            Product(1, m, d_model, d_mlp),
+            Product(1, m, d_mlp, d_model),
+        ]
     return work_of(products, model.embed.weight.dtype.itemsize)
 
 

@@ -317,8 +317,10 @@ class TruncatedAttention(GroupedQueryAttention):
         """An empty cache of latents: (b, n_max, rank)."""
         return latent_cache(self.W_down.weight, self.cfg.mask, (b, n_max, self.rank), bits)
 
-    def products(self, m: int, n: int) -> list[Product]:
-        """As for any layer, but with the way down for the new tokens and the way up for all n."""
+    def products(self, m: int, n: int, *, cached: bool = True) -> list[Product]:
+        """As for any layer; with a cache the way down is for the new tokens, and the way up for all n."""
+        if not cached:
+            return super().products(m, n)
         cfg = self.cfg
         projections = 1 if self._joined is not None and self._joined.stands(self) else 3
         kv_width = 2 * cfg.n_kv_heads * cfg.head_dim
