@@ -63,7 +63,7 @@ class GroupedQueryAttention(nn.Module):
         """
         q, k, v = self._project(x)
         z = self._attend(self._rotate(q), self._rotate(k), v, keep)
-        return _product(_concat(_gated(z, head_gate)), self.W_O)
+        return self._written(z, head_gate)
 
     @torch.no_grad()
     def trace(
@@ -131,7 +131,7 @@ class GroupedQueryAttention(nn.Module):
         """
         _, _, _, q, keys, values = self._extended(x, cache)
         z = self._attend_cached(q, keys, values, cache, keep)
-        return _product(_concat(_gated(z, head_gate)), self.W_O)
+        return self._written(z, head_gate)
 
     @torch.no_grad()
     def trace_decode(
@@ -234,6 +234,9 @@ class GroupedQueryAttention(nn.Module):
         cos, sin = table.narrow(1, start, m).unbind()
         return tuple(torch.addcmul(each * cos, each.roll(d_k // 2, -1), sin) for each in vectors)
 
+    def _written(self, z: Tensor, head_gate: Tensor | None) -> Tensor:
+        return _product(_concat(_gated(z, head_gate)), self.W_O)
+
     def _visible(self, x: Tensor, keep: Tensor | None) -> Tensor:
         """The mask of this pass: (n, n) from the rule, narrowed to (b, n, n) by the padding."""
         # A trace hands its mask out, so every pass gets a copy of its own.
@@ -262,14 +265,12 @@ class GroupedQueryAttention(nn.Module):
             return one_query(q, keys, values, None, self.cfg.scale)
         # (b or 1, m, n) -> (b or 1, 1, m, n)
         visible = cache.visible(mask, m, n, keep)[:, None].to(q.device)
+        shares, scale = self.cfg.heads_per_kv > 1, self.cfg.scale
         if m == 1:
-            z = one_query(q, keys, values, visible, self.cfg.scale)
+            z = one_query(q, keys, values, visible, scale)
         else:
-            shares = self.cfg.heads_per_kv > 1
-            z = scaled_dot_product_attention(
-                q, keys, values, attn_mask=visible, scale=self.cfg.scale, enable_gqa=shares
-            )
-        return z.masked_fill(~visible.any(-1, keepdim=True), 0.0)
+            z = scaled_dot_product_attention(q, keys, values, attn_mask=visible, scale=scale, enable_gqa=shares)
+        return torch.where(visible.any(-1, keepdim=True), z, 0.0)
 
 
 @lru_cache(maxsize=8)
