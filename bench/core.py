@@ -100,14 +100,15 @@ def measure(setting: Setting, rounds: int) -> dict[str, list[float]]:
     order = random.Random(1)
     seconds: dict[str, list[float]] = {name: [] for name in runs}
     with torch.inference_mode():
-        turns = {name: max(1, round(MIN_SECONDS_PER_TURN / _seconds(run, 3))) for name, run in runs.items()}
+        turns = {name: max(1, round(MIN_SECONDS_PER_TURN / seconds_per_turn(run, 3))) for name, run in runs.items()}
         for _ in range(rounds):
             for name in order.sample(sorted(runs), len(runs)):
-                seconds[name].append(_seconds(runs[name], turns[name]))
+                seconds[name].append(seconds_per_turn(runs[name], turns[name]))
     return seconds
 
 
-def _seconds(run: Callable[[], object], turns: int) -> float:
+def seconds_per_turn(run: Callable[[], object], turns: int) -> float:
+    """The mean of some calls one after the other."""
     start = time.perf_counter()
     for _ in range(turns):
         run()
