@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -105,8 +106,9 @@ class DecodeStep:
     n_read: tokens read in this pass. n_seen: tokens read so far; the chosen token gets this position.
     forced: the token was given, not chosen. logits: for this position. nbytes_added, nbytes_used: of the caches of all
     layers; nothing is added where a new token takes the place of an old one. seconds: of the pass alone, on this
-    machine. formula: products of the pass, computed from its sizes.
-    layers, counted: with ``watch``, every attention step of the new tokens, and the products as they really ran.
+    machine.
+    With ``watch``: layers, every attention step of the new tokens; formula, the products of the pass computed from its
+    sizes; counted, the products as they really ran.
     recomputed: with ``check``.
     """
 
@@ -120,8 +122,8 @@ class DecodeStep:
     nbytes_added: int
     nbytes_used: int
     seconds: float
-    formula: Work
     layers: tuple[CachedTrace, ...] = ()
+    formula: Work | None = None
     counted: Work | None = None
     recomputed: Recomputed | None = None
 
@@ -177,12 +179,10 @@ class Decoding:
         """
         if problem := self._step_problem(forced):
             raise ConfigError([problem])
-        m, n = len(self._unread), len(self.tokens)
-        layers, counted = self._watched() if self._settings.watch else ((), None)
-        used = self._nbytes_used()
-        start = time.perf_counter()
-        logits = self._pass()
-        seconds = time.perf_counter() - start
+        m, n, used = len(self._unread), len(self.tokens), self._nbytes_used()
+        watched = self._watched(m, n) if self._settings.watch else {}
+        logits, seconds = self._timed_pass()
+        now_used = self._nbytes_used()
         step = DecodeStep(
             number=self._number,
             n_read=m,
@@ -191,13 +191,11 @@ class Decoding:
             forced=forced is not None,
             logits=logits,
             sampling=self._settings.sampling,
-            nbytes_added=self._nbytes_used() - used,
-            nbytes_used=self._nbytes_used(),
+            nbytes_added=now_used - used,
+            nbytes_used=now_used,
             seconds=seconds,
-            formula=self._formula(m, n),
-            layers=layers,
-            counted=counted,
             recomputed=self._recomputed(logits) if self._settings.check else None,
+            **watched,
         )
         self.tokens.append(step.token)
         self._unread, self._number = [step.token], self._number + 1
@@ -227,13 +225,16 @@ class Decoding:
     def _ids(self, tokens: Sequence[int]) -> Tensor:
         return torch.tensor([tokens], device=self._device)
 
-    def _pass(self) -> Float[Tensor, "vocab"]:
-        """The timed pass: the fast one."""
+    def _timed_pass(self) -> tuple[Float[Tensor, "vocab"], float]:
+        """Logits by the fast path, and its seconds."""
+        start = time.perf_counter()
         if self._caches:
-            return self._model.decode(self._ids(self._unread), self._caches, head_gates=self._gates)[0, -1].cpu()
-        return _uncached(self._model, self._ids(self.tokens), self._gates)
+            logits = self._model.decode(self._ids(self._unread), self._caches, head_gates=self._gates)[0, -1].cpu()
+        else:
+            logits = _uncached(self._model, self._ids(self.tokens), self._gates)
+        return logits, time.perf_counter() - start
 
-    def _watched(self) -> tuple[tuple[CachedTrace, ...], Work]:
+    def _watched(self, m: int, n: int) -> dict[str, Any]:
         """The same pass with everything kept, on copies of the caches: the timed pass is left alone."""
         with Counted() as counted:
             if self._caches:
@@ -241,8 +242,8 @@ class Decoding:
                 layers, _ = self._model.trace_decode(self._ids(self._unread), copies, head_gates=self._gates)
             else:
                 trace = self._model.trace(self._ids(self.tokens), head_gates=self._gates)
-                layers = tuple(newest_rows(layer, len(self._unread)) for layer in trace.layers)
-        return layers, counted.work
+                layers = tuple(newest_rows(layer, m) for layer in trace.layers)
+        return {"layers": layers, "formula": self._formula(m, n), "counted": counted.work}
 
     def _choice(self, logits: Tensor) -> int:
         sampling = self._settings.sampling

@@ -368,7 +368,7 @@ MUTATIONS = (
     Mutation(
         "cache: reset forgets nothing", CACHE, "        self.seen = 0\n\n    def copy", "        pass\n\n    def copy"
     ),
-    Mutation("cache: a copy shares its memory", CACHE, "return deepcopy(self)", "return copy(self)"),
+    Mutation("cache: a copy shares its memory", CACHE, "return deepcopy(self)", "return self"),
     Mutation(
         "cache: bytes used are all bytes", CACHE, "return self.nbytes // self.room * self.size", "return self.nbytes"
     ),

@@ -121,6 +121,30 @@ def test_a_check_measures_the_difference_and_sees_a_cache_that_was_spoilt():
     assert spoilt.logit_difference > 1e-4
 
 
+@settings(max_examples=25)
+@given(models(), st.lists(st.integers(0, 5), min_size=3, max_size=3), st.booleans())
+def test_several_uneven_prompts_go_on_side_by_side_as_in_one_pass_and_as_each_alone(cfg, paddings, gated):
+    model = Transformer(cfg).double()
+    ids = numbers(3, 11, seed=1).abs().mul(7).long() % VOCAB
+    keep = torch.arange(11) >= torch.tensor([[padding] for padding in paddings])
+    # Every sentence has heads of its own switched off.
+    gates = [(numbers(3, cfg.attention.n_heads, seed=layer) > 0).double() for layer in range(cfg.n_layers)]
+    gates = gates if gated else None
+    caches = model.new_caches(3, 11)
+    pieces = [(0, 7), (7, 8), (8, 9), (9, 10), (10, 11)]
+    logits = [model.decode(ids[:, a:b], caches, keep=keep[:, :b], head_gates=gates) for a, b in pieces]
+    together = torch.cat(logits, 1)
+    with torch.no_grad():
+        whole = model(ids, keep=keep, head_gates=gates)
+        assert_close(together[keep], whole[keep], atol=1e-10, rtol=1e-10)
+        for sentence, padding in enumerate(paddings):
+            own = None if gates is None else [gate[sentence] for gate in gates]
+            alone = model(ids[sentence : sentence + 1, padding:], head_gates=own)
+            # A table of positions counts the padding too; rotary positions only know distances.
+            if cfg.n_positions is None:
+                assert_close(together[sentence : sentence + 1, padding:], alone, atol=1e-9, rtol=1e-9)
+
+
 # Heads switched off half-way.
 
 
@@ -382,6 +406,10 @@ def test_a_smaller_cache_says_what_it_saves_and_costs():
     latent = cache_cost(model, truncated(model, 5), tokens)
     assert latent.nbytes == 2 * 5 * 11 * 8
     assert latent.difference > 1e-3
+    whole = cache_cost(model, truncated(model, 12), tokens)
+    rounded = cache_cost(model, truncated(model, 12), tokens, bits=8)
+    assert whole.difference < 1e-9 < rounded.difference < 0.1
+    assert rounded.nbytes == 2 * 11 * (12 + 4)
     assert cache_cost(model, model, [3]).loss is None
     with pytest.raises(ConfigError, match="empty"):
         cache_cost(model, model, [])
