@@ -315,12 +315,13 @@ def rounded_by_hand(row: list[float], bits: int) -> list[float]:
     return [0.0 if scale == 0 else round(number / scale) * scale for number in row]
 
 
+@pytest.mark.parametrize("kind", [FullCache, RingCache])
 @pytest.mark.parametrize("bits", [8, 4])
 @pytest.mark.parametrize("d_k", [1, 6, 7])
-def test_rounding_is_the_plain_loop_over_rows_and_heads(bits, d_k):
+def test_rounding_is_the_plain_loop_over_rows_and_heads(kind, bits, d_k):
     text = numbers(2, B, G, 5, d_k, seed=d_k)
     text[0, 1, 2, 3] = 0.0
-    cache = FullCache([(B, G, N_MAX, d_k)] * 2, bits=bits, dtype=torch.float64)
+    cache = kind([(B, G, N_MAX, d_k)] * 2, bits=bits, dtype=torch.float64)
     for came, whole in zip(cache.update(*text), text, strict=True):
         by_hand = [[[rounded_by_hand(row, bits) for row in head] for head in heads] for heads in whole.tolist()]
         assert_close(came, torch.tensor(by_hand, dtype=torch.float64), atol=1e-6, rtol=1e-6)
