@@ -10,6 +10,7 @@ from functools import cache
 import torch
 
 from mha_core.config import AttentionConfig
+from mha_core.kv_cache import FullCache, RingCache
 from mha_core.kv_size import KVCacheSize
 from mha_core.kv_size.presets import Preset, preset_size, presets
 from mha_core.kv_size.specs import FullAttention, Layer, SlidingWindow
@@ -23,7 +24,7 @@ from mha_view.settings import N_LAYERS, Settings
 
 KNOBS, PASTED = "knobs", "pasted"
 LONG_CONTEXT = 131_072
-MAX_MEASURED_BYTES = 64 * 2**20
+MAX_MEASURED_BYTES = 8 * 2**20
 TORCH_DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16, "int8": torch.int8}
 
 
@@ -112,7 +113,7 @@ def _knobs_caveats(settings: Settings) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class Measured:
-    """A cache that was really allocated: how many tensors of which shape (b, g, n, d_k), and their bytes in all."""
+    """A cache that was really made: how many tensors of which shape (b, g, n, d_k), and their bytes in all."""
 
     tensors: int
     shape: tuple[int, int, int, int]
@@ -120,10 +121,11 @@ class Measured:
 
 
 def measured(cfg: AttentionConfig, tokens: int, batch: int, dtype: str) -> Measured | None:
-    """Allocate the keys and values of all layers and ask for their bytes; None if too large, or no dtype of torch."""
+    """Make the running cache of all layers and ask for its bytes; None if empty, too large, or no dtype of torch."""
+    kind = RingCache if isinstance(cfg.mask, WindowMask) else FullCache
     kept = min(tokens, cfg.mask.width) if isinstance(cfg.mask, WindowMask) else tokens
-    shape, kind = (batch, cfg.n_kv_heads, kept, cfg.head_dim), TORCH_DTYPES.get(dtype)
-    if kind is None or 2 * N_LAYERS * 4 * math.prod(shape) > MAX_MEASURED_BYTES:
+    shape, numbers = (batch, cfg.n_kv_heads, kept, cfg.head_dim), TORCH_DTYPES.get(dtype)
+    if numbers is None or not 0 < 2 * N_LAYERS * 4 * math.prod(shape) <= MAX_MEASURED_BYTES:
         return None
-    tensors = [torch.empty(shape, dtype=kind) for _ in range(2 * N_LAYERS)]
-    return Measured(len(tensors), shape, sum(tensor.nbytes for tensor in tensors))
+    caches = [kind((shape, shape), dtype=numbers) for _ in range(N_LAYERS)]
+    return Measured(2 * len(caches), shape, sum(cache.nbytes for cache in caches))

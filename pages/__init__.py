@@ -32,6 +32,21 @@ PAGES = (
         "one layer stage by stage, what each cell is computed from, concat and W_O head by head, a worked example",
     ),
     PageSpec(
+        "reshape",
+        "reshape",
+        "Reshape",
+        "How does one row become h heads?",
+        "memory cells of one projection, two wrong orders and what catches them, a loop timed against one product, "
+        "parameters",
+    ),
+    PageSpec(
+        "residual",
+        "residual",
+        "Residual stream",
+        "What does each part add, and where does the prediction come from?",
+        "one token's stream with every write, what would be predicted on the way, the difference of two words by part",
+    ),
+    PageSpec(
         "roles",
         "roles",
         "Head roles",

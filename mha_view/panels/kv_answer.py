@@ -129,10 +129,14 @@ def _notes(model: Model, asked: Asked) -> list[Note]:
 
 def _measured(settings: Settings, model: Model, asked: Asked) -> list[Fact]:
     """For the visitor's own model: beside the formula the bytes of a cache that is really allocated."""
-    if model.key != KNOBS or asked.engine != "ideal":
+    if model.key != KNOBS or asked.engine != "ideal" or asked.context * asked.batch == 0:
         return []
-    label = "measured on real tensors"
-    found = kv.measured(settings.attention(), asked.context, asked.batch, asked.dtype)
+    label, cfg = "measured on a real cache", settings.attention()
+
+    def make() -> kv.Measured | None:
+        return kv.measured(cfg, asked.context, asked.batch, asked.dtype)
+
+    found = state.cached_figures(("measured", model.token, asked), make)
     if found is None:
         limit = binary(kv.MAX_MEASURED_BYTES)
         return [(label, "not here", f"up to {limit} in {', '.join(kv.TORCH_DTYPES)} only")]

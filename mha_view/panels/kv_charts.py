@@ -44,7 +44,7 @@ def charts(model: Model, asked: Asked) -> None:
 
 
 def _bar() -> tuple[str, str, int, int]:
-    against = state.pick_choice("against", AGAINST, "context")
+    against = state.pick_choice("along", AGAINST, "context")
     axis = state.pick_choice("axis", tuple(AXES), "log")
     rank = state.typed_number("rank", RANK, FIRST_RANK)
     window = state.typed_number("span", WINDOW, FIRST_WINDOW)
@@ -54,12 +54,12 @@ def _bar() -> tuple[str, str, int, int]:
         name, wanted = value.get("name"), value.get("value")
         if name in ("rank", "span"):
             state.set_typed(name, wanted)
-        elif name in ("against", "axis"):
-            state.set_pick_choice(name, wanted, AGAINST if name == "against" else AXES)
+        elif name in ("along", "axis"):
+            state.set_pick_choice(name, wanted, AGAINST if name == "along" else AXES)
 
     control_bar(
         [
-            Control("choice", "against", "Against", against, worded(AGAINST_WORDS)),
+            Control("choice", "along", "Against", against, worded(AGAINST_WORDS)),
             Control("choice", "axis", "Axes", axis, worded(AXES)),
             Control("text", "rank", "Rank of the MLA", f"{rank.value:,}"),
             Control("text", "span", "Width of the window", f"{window.value:,}"),

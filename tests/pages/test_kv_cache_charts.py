@@ -16,7 +16,7 @@ from tests.pages.kv import GEMMA, LLAMA, answer, chart, facts, picked
 @pytest.mark.parametrize("axis", ["log", "linear"])
 def test_every_point_of_every_curve_is_the_cores(open_page, against, axis):
     size = preset_size(GEMMA)
-    page = open_page("kv-cache", model=GEMMA, against=against, axis=axis, ctx="3001", batch="3", rank="96", span="777")
+    page = open_page("kv-cache", model=GEMMA, along=against, axis=axis, ctx="3001", batch="3", rank="96", span="777")
     models = {"as it is": size, "MLA, rank 96": as_mla(size, 96), "window 777": windowed(size, 777)}
     for g, name in ((32, "MHA g = 32"), (16, "g = 16"), (8, "g = 8"), (4, "g = 4"), (2, "g = 2"), (1, "MQA g = 1")):
         models[name] = with_kv_heads(size, g)
@@ -106,7 +106,7 @@ def test_the_three_published_figures_are_made_anew(open_page):
 
 CHANGES = [
     {"ctx": "5003"}, {"batch": "3"}, {"dtype": "q8_0"}, {"engine": "vllm"}, {"rank": "96"}, {"span": "77"},
-    {"gpus": "2"}, {"gpu": "A30"}, {"wdtype": "int8"}, {"params": "9B"}, {"against": "batch"}, {"axis": "linear"},
+    {"gpus": "2"}, {"gpu": "A30"}, {"wdtype": "int8"}, {"params": "9B"}, {"along": "batch"}, {"axis": "linear"},
     {"model": "mixtral-8x7b"}, {"others": "gpt2"},
 ]  # fmt: skip
 
@@ -123,7 +123,7 @@ def test_no_cache_forgets_a_setting(open_page):
         "rank": "512",
         "span": "4096",
     }
-    now |= {"gpus": "1", "gpu": "H100 80GB SXM", "wdtype": "bf16", "params": "27B", "against": "context", "axis": "log"}
+    now |= {"gpus": "1", "gpu": "H100 80GB SXM", "wdtype": "bf16", "params": "27B", "along": "context", "axis": "log"}
     now |= {"others": "gpt2~opt-13b"}
     for change in [{}, *CHANGES]:
         now |= change
@@ -134,7 +134,7 @@ def test_no_cache_forgets_a_setting(open_page):
 
 def everything_is_the_cores(page, now):
     size, asked = preset_size(now["model"]), (int(now["ctx"]), int(now["batch"]), now["dtype"], now["engine"])
-    total, here = size.total_bytes(*asked), int(now["ctx" if now["against"] == "context" else "batch"])
+    total, here = size.total_bytes(*asked), int(now["ctx" if now["along"] == "context" else "batch"])
     assert answer(page)[0] == total
     assert sum(row[1] for row in page.sent("layers")[0]["layers"]) == total
     assert page.sent("table")[0]["rows"][-1][2] == f"{total:,}"

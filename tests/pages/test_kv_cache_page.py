@@ -17,7 +17,7 @@ def test_a_stranger_finds_the_cache_of_the_knobs_measured_on_real_tensors(open_p
     page = open_page("kv-cache", d="64", h="4", g="2", ctx="33", batch="3")
     # 3 layers x K and V x g 2 x d_k 16 x 33 tokens x 4 bytes x 3 sequences, by hand.
     assert answer(page)[0] == 3 * 2 * 2 * 16 * 33 * 4 * 3
-    value, note = facts(page)["measured on real tensors"]
+    value, note = facts(page)["measured on a real cache"]
     assert value == f"{answer(page)[0]:,} B"
     assert note.endswith("6 tensors (b, g, n, d_k) = 3 x 2 x 33 x 16")
 
@@ -31,7 +31,7 @@ def test_the_knob_g_divides_the_cache(open_page, g, times):
 def test_a_window_bounds_the_cache_and_a_full_mask_is_told(open_page):
     page = open_page("kv-cache", mask="window", window="5", ctx="100")
     assert answer(page)[0] * 20 == answer(open_page("kv-cache", ctx="100"))[0]
-    assert facts(page)["measured on real tensors"][0] == f"{answer(page)[0]:,} B"
+    assert facts(page)["measured on a real cache"][0] == f"{answer(page)[0]:,} B"
     assert any("nothing could be reused" in note for note in open_page("kv-cache", mask="full").notes())
 
 
@@ -131,7 +131,7 @@ def test_a_batch_of_0_and_a_context_of_0_are_answered(open_page):
 def test_the_largest_of_everything_is_drawn(open_page, model, axis):
     most = {"ctx": "1000000000", "batch": "1000000", "gpus": "4096", "params": "1e15", "rank": "65536", "span": "1e9"}
     for against in ("context", "batch"):
-        page = open_page("kv-cache", model=model, axis=axis, against=against, others="gpt2~bert-encoder-only", **most)
+        page = open_page("kv-cache", model=model, axis=axis, along=against, others="gpt2~bert-encoder-only", **most)
         assert answer(page)[0] == preset_size(model).total_bytes(10**9, 10**6)
         assert len(page.sent("chart")) == 3
 
