@@ -61,17 +61,11 @@ PAGES = (
         "switches for every head, what the model still can without them, curves of three orders",
     ),
     PageSpec(
-        "kv_cache",
-        "kv-cache",
-        "KV cache",
-        "How much memory does the KV cache take?",
+        "kv_cache", "kv-cache", "KV cache", "How much memory does the KV cache take?",
         "exact bytes for any config.json, term by term; other attention, what fits on a GPU, how fast it can decode",
     ),
     PageSpec(
-        "knobs",
-        "knobs",
-        "Knobs",
-        "What do d_model, h and g decide?",
+        "knobs", "knobs", "Knobs", "What do d_model, h and g decide?",
         "loss, tasks and best heads of all trained settings against h and g, with the spread of seeds",
     ),
     PageSpec(
@@ -81,4 +75,4 @@ PAGES = (
         "Where do the weights come from?",
         "how these weights were trained, their measured figures, the words they know",
     ),
-)
+)  # fmt: skip

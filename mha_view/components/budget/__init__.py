@@ -7,7 +7,7 @@ from typing import Any
 
 from mha_view.components import declare
 
-_budget = declare("budget")
+_budget = declare("budget", units=True)
 
 
 def memory_bar(

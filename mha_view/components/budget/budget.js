@@ -1,12 +1,6 @@
 // Parts of one memory as one bar. The line is where the memory ends.
 
 const TOP = 22, TALL = 34, BOTTOM = 8;
-const UNITS = [["GiB", 2 ** 30], ["MiB", 2 ** 20], ["KiB", 2 ** 10]];
-
-function bytesText(value) {
-  const [unit, size] = UNITS.find((unit) => value >= unit[1]) || ["B", 1];
-  return `${Number((value / size).toFixed(2)).toLocaleString("en-US")} ${unit}`;
-}
 
 export default function ({ data, parentElement }) {
   const keep = memory(parentElement);
@@ -15,7 +9,7 @@ export default function ({ data, parentElement }) {
     const items = data.parts.map(([name, bytes, hue]) => legendSwatch(hueOf(hue, theme), `${name} ${bytesText(bytes)}`));
     const used = data.parts.reduce((sum, [, bytes]) => sum + bytes, 0), left = data.memory - used;
     items.push(legendSwatch(left < 0 ? "transparent" : inks.tile, left < 0 ? `${bytesText(-left)} too much` : `${bytesText(left)} left`));
-    root.append(el("h3", {}, data.title), document.importNode(new DOMParser().parseFromString(svg(), "image/svg+xml").documentElement, true),
+    root.append(el("h3", {}, data.title), node(svg()),
       el("div", { className: "legend" }, items), el("p", { className: "caption" }, data.caption),
       tools(data.file, { svg, rows: () => [["part", "bytes"], ...data.parts.map(([name, bytes]) => [name, bytes]), ["memory", data.memory]], recipe: data.recipe }, keep.open, (open) => { keep.open = open; }));
   });

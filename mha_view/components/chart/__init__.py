@@ -8,7 +8,7 @@ from typing import Any
 
 from mha_view.components import declare
 
-_chart = declare("chart")
+_chart = declare("chart", units=True)
 
 
 @dataclass(frozen=True)

@@ -48,13 +48,6 @@ function heights(data) {
   return data.series.map((one) => one.x.map((x, at) => (below.set(x, (below.get(x) || 0) + one.y[at]), below.get(x))));
 }
 
-const UNITS = [["GiB", 2 ** 30], ["MiB", 2 ** 20], ["KiB", 2 ** 10]];
-
-function bytesText(value, places = 2) {
-  const [unit, size] = UNITS.find((unit) => value >= unit[1]) || ["B", 1];
-  return `${Number((value / size).toFixed(places)).toLocaleString("en-US")} ${unit}`;
-}
-
 // Steps of the y axis: round numbers, of bytes round in their unit; on a log axis powers of two.
 function levels(data, [low, high]) {
   if (data.log) {
