@@ -53,6 +53,11 @@ class Model:
         """The cache dtype that is shown when none is asked for."""
         return "f32" if self.key == KNOBS else "bf16"
 
+    @property
+    def bare(self) -> KVCacheSize:
+        """Its layers without the words of a pasted config: what a cache that visitors share may hold."""
+        return self.token if isinstance(self.token, KVCacheSize) else self.size
+
 
 @cache
 def preset_names() -> tuple[str, ...]:

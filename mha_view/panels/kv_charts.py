@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 import streamlit as st
 
-from mha_core.kv_size.whatif import MAX_RANK, valid_kv_heads, with_kv_heads
+from mha_core.kv_size import KVCacheSize
+from mha_core.kv_size.whatif import MAX_RANK
 from mha_view import kv, kv_figures, state
 from mha_view.components.chart import Series, line_chart
 from mha_view.components.controls import Control, control_bar, worded
@@ -77,8 +78,10 @@ def _other_attention(
 ) -> None:
     against, axis = view
 
+    sizes = state.cached_figures(("alternatives", model.token, other), lambda: kv_figures.others_of(model.bare, *other))
+
     def make() -> list[tuple[str, list[int]]]:
-        return kv_figures.curves(kv_figures.others_of(model.size, *other), xs, asked, against)
+        return kv_figures.curves(sizes, xs, asked, against)
 
     found = state.cached_figures(("other", model.token, asked, view, other), make)
     line_chart(
@@ -86,7 +89,7 @@ def _other_attention(
         x_label=X_LABELS[against],
         y_label="",
         title=f"Total against {against}: as it is, and as it might be",
-        caption=state.cached_figures(("saving", model.token, asked), lambda: _saving_words(model, asked)),
+        caption=state.cached_figures(("saving", model.token, asked), lambda: _saving_words(model, asked, sizes)),
         recipe=app_recipe(figure="other attention", model=model.name, asked=list(asked.values), against=against),
         key="kv_other",
         file="headroom-kv-other-attention",
@@ -109,14 +112,16 @@ def _short(name: str) -> str:
     return name.replace("GQA, ", "").replace(", g = ", " g = ")
 
 
-def _saving_words(model: Model, asked: Asked) -> str:
+def _saving_words(model: Model, asked: Asked, sizes: Sequence[tuple[str, KVCacheSize]]) -> str:
     """The saving factor of every g, written out."""
-    size, h = model.size, model.size.n_heads
-    valid = valid_kv_heads(size)
-    if not valid:
+    h, totals = model.size.n_heads, {}
+    for name, size in sizes:
+        if "g = " in name:
+            totals[name.split("g = ")[1]] = size.total_bytes(*asked.values)
+    if not h or not totals:
         return "The number of query heads is not one number here: only MLA and a window can be drawn beside it."
-    totals = {g: with_kv_heads(size, g).total_bytes(*asked.values) for g in valid}
-    factors = [f"{h}/{g} = {totals[h] / n:g}" for g, n in reversed(totals.items())] if h else []
+    most = max(totals.values())
+    factors = [f"{h:,}/{g} = {most / n:g}" for g, n in totals.items()]
     return f"How many times less than MHA each g keeps, h / g: {', '.join(factors)}."
 
 
