@@ -52,6 +52,11 @@ class Opened:
             told(p.bytes) if p.bytes else json.loads(p.json)[0] for p in parts if p.component_name == f"headroom_{part}"
         ]
 
+    def weight(self, part: str) -> int:
+        """How many bytes all parts of that name are sent as data."""
+        parts = [p.proto for p in self.app.get("bidi_component")]
+        return sum(len(p.bytes) + len(p.json) for p in parts if p.component_name == f"headroom_{part}")
+
     def notes(self) -> list[str]:
         """Every sentence that the page tells its visitor."""
         return [f"{note['title']} {note['text']}".strip() for part in self.sent("notes") for note in part["notes"]]
