@@ -32,12 +32,12 @@ from mha_view.settings import (
 )
 
 PICKS = ("layer", "head", "row", "key", "view", "first", "other", "pin", "off", "order", "figure", "x", "y", "measure")
-PICKS += ("preset", "step", "col", "without", "swap", "with")
+PICKS += ("preset", "step", "col", "without", "swap", "with", "pool")
 MAX_HEADS_OFF = 1_000
 STREAMLIT_PARAMS = ("embed", "embed_options")
 # A pick belongs to what it was picked in: another sentence has other rows, other sizes have other heads.
 FORGOTTEN_WITH_SENTENCE = ("row", "key", "col")
-FORGOTTEN_WITH_SIZES = ("layer", "head", "other", "off", "col", "without", "swap", "with")
+FORGOTTEN_WITH_SIZES = ("layer", "head", "other", "off", "col", "without", "swap", "with", "pool")
 
 
 def open_page(page: str) -> Settings:
