@@ -23,6 +23,7 @@ from mha_core.training.probes import PROBE_SENTENCES
 from mha_core.training.scores import TaskScores
 from mha_core.transformer import Transformer
 from mha_core.zoo import ZooError
+from mha_view.components.chart import Series
 from mha_view.results import LoadedModel, Run
 
 AINSLIE = "Ainslie et al. (2023), who proposed this, go on to train for 5% of the first training's steps."
@@ -154,6 +155,19 @@ def comparison(name: str, n_kv_heads: int) -> Comparison | None:
     return next((c for c in compared() if _sizes(c) == sizes), None)
 
 
+def reading(found: Comparison) -> str:
+    """What one conversion costs, in a sentence or two."""
+    before, after, trained, _ = (scores.validation_loss for scores in _four(found))
+    task = max(found.dropped, key=lambda name: found.dropped[name])
+    was, now, so = (getattr(scores, task) for scores in _four(found)[:3])
+    return (
+        f"Pooled to g = {found.after.n_kv_heads}, this model's loss goes from {before:.2f} to {after:.2f}: "
+        f"{found.share_lost:.0%} of what all heads off would cost. Trained with that g from "
+        f"the start it is {trained:.2f}. What suffers most is “{TASKS[task]}”: {was:.2f} before, {now:.2f} pooled, "
+        f"{so:.2f} trained so. The cache is {found.heads_pooled} times smaller either way."
+    )
+
+
 def table_rows(found: Comparison) -> list[list[str | int | float]]:
     """The COLUMNS of the model before pooling, pooled, trained with that g, and with all its heads switched off."""
     g, fewer = found.before.n_kv_heads, found.after.n_kv_heads
@@ -173,7 +187,7 @@ def _row(name: str, found: Figures, far: list[str | float]) -> list[str | int | 
     return [name, scores["validation_loss"], *found.halves, *tasks, *far, found.parameters, found.cache_bytes]
 
 
-def lines(name: str) -> tuple[Line, ...]:
+def lines(name: str) -> tuple[Series, ...]:
     """Loss against g: one trained model pooled to every smaller g, and the models that were trained with each."""
     one = find(name)
     if one is None:
@@ -185,12 +199,12 @@ def lines(name: str) -> tuple[Line, ...]:
     return (
         _line(f"pooled from g = {g}", [one.trained, *(after.figures for after in one.pooled)]),
         _line("trained with that g", [one.trained, *others]),
-        Line(f"g = {g}, all heads off", stops, off, (), ()),
+        Series(f"g = {g}, all heads off", stops, off, (), ()),
     )
 
 
-def _line(name: str, found: Sequence[Figures]) -> Line:
-    return Line(
+def _line(name: str, found: Sequence[Figures]) -> Series:
+    return Series(
         name,
         tuple(one.n_kv_heads for one in found),
         tuple(one.scores.validation_loss for one in found),

@@ -11,7 +11,7 @@ from mha_core.config import or_list, valid_choices
 from mha_core.text import TextError
 from mha_core.trace import ModelTrace
 from mha_view import cards, pooled, state
-from mha_view.components.chart import Series, line_chart
+from mha_view.components.chart import line_chart
 from mha_view.components.controls import Control, control_bar, worded
 from mha_view.components.facts import facts_strip
 from mha_view.components.maps import head_maps
@@ -36,7 +36,7 @@ def pooled_section(settings: Settings) -> None:
     facts_strip(
         [],
         key="pooled_lead",
-        lead=f"Give a finished model fewer KV heads: W_K and W_V of those that now share become their mean. "
+        lead="Give a finished model fewer KV heads: W_K and W_V of those that now share become their mean. "
         f"{pooled.finding()}",
         caption=f"Nothing was trained after the pooling here. {pooled.AINSLIE}",
     )
@@ -119,7 +119,7 @@ def _sentence(settings: Settings, fewer: int, layer: int) -> None:
 def _facts(run: Run, found: PooledRun) -> None:
     before, after, g = found.before, found.after, run.settings.n_kv_heads
     errors = " · ".join(f"{error:.2f}" for error in found.out_errors)
-    ratio = f"{before.cache_bytes / after.cache_bytes:g} times less"
+    ratio = f"{before.cache_bytes / after.cache_bytes:g} times smaller"
     facts_strip(
         [
             ("output error, layer by layer", errors, "this sentence: length of the error over that of the output"),
@@ -187,6 +187,11 @@ def _measured(card: zoo.Card, fewer: int) -> None:
     found = pooled.comparison(card.name, fewer)
     if found is None:
         return
+    left, right = st.columns([3, 2], gap="large")
+    with left:
+        _chart(card)
+    with right:
+        facts_strip([], key="pooled_reading", lead=pooled.reading(found))
     table(
         pooled.COLUMNS,
         pooled.table_rows(found),
@@ -198,8 +203,11 @@ def _measured(card: zoo.Card, fewer: int) -> None:
         key="pooled_table",
         marked=1,
     )
+
+
+def _chart(card: zoo.Card) -> None:
     line_chart(
-        [Series(line.name, line.x, line.y, line.low, line.high) for line in pooled.lines(card.name)],
+        pooled.lines(card.name),
         x_label="KV heads g",
         y_label="loss, nats per word",
         title="Loss against g: pooled, and trained so",
