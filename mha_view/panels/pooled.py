@@ -5,7 +5,7 @@ from __future__ import annotations
 import streamlit as st
 
 from mha_core import zoo
-from mha_core.analysis.heads import head_summaries
+from mha_core.analysis.heads import layer_summaries
 from mha_core.analysis.pooling import targets
 from mha_core.config import or_list, valid_choices
 from mha_core.text import TextError
@@ -165,7 +165,7 @@ def _maps(run: Run, trace: ModelTrace, at: tuple[int, int], title: str, caption:
     head_maps(
         [attention.array("pattern")],
         attention.array("mask"),
-        summaries=[summary for summary in head_summaries(trace, row) if summary.layer == layer],
+        summaries=layer_summaries(trace, layer, row),
         labels=run.tokens.labels,
         shown_rows=len(run.tokens.labels),
         row=row,

@@ -12,8 +12,8 @@ from streamlit.testing.v1 import AppTest
 
 from mha_core import zoo
 from mha_core.analysis import pooling_cost
-from mha_core.analysis.pooling import pooled
-from mha_core.analysis.pooling_cost import PoolingError, comparisons
+from mha_core.analysis.pooling import Distance, pooled
+from mha_core.analysis.pooling_cost import Comparison, Figures, PoolingError, comparisons
 from mha_core.training.grammar import build_vocabulary
 from mha_view import pooled as view
 from mha_view import state
@@ -192,6 +192,40 @@ def test_the_finding_is_counted_over_all_conversions(section):
     before, after, trained, off = (f"{loss:.2f}" for loss in medians)
     assert f"{before} before pooling, {after} after, {trained} when trained with that g, {off} with all" in lead["lead"]
     assert lead["caption"].startswith("Nothing was trained after the pooling here. Ainslie et al. (2023)")
+
+
+def test_the_finding_counts_what_is_worse_on_both_halves_and_only_that(monkeypatch):
+    scores = comparisons(pooling_cost.stored())[0].before.scores
+
+    def figures(g, *halves):
+        return Figures(g, replace(scores, validation_loss=sum(halves) / 2), halves, 7, 5)
+
+    def one(g, after):
+        off = replace(scores, validation_loss=6.0)
+        return Comparison(32, 12, figures(12, 2, 2), figures(g, *after), Distance(*range(5)), figures(g, 3, 4), off)
+
+    found = (one(6, (3.5, 4.5)), one(6, (3.5, 3.5)), one(4, (2.5, 4.5)), one(2, (5, 5)), one(6, (6, 6)))
+    monkeypatch.setattr(view, "compared", lambda: found)
+    said = view.finding.__wrapped__()
+    assert "in 3 of 5 conversions" in said
+    assert "2.00 before pooling, 4.00 after, 3.50 when trained with that g, 6.00 with all heads" in said
+    assert "Where 2 KV heads become one, the loss rises by 50% of what" in said
+    assert "where 6 do, by 75% (medians)" in said
+
+
+def test_the_head_whose_map_moved_most_is_named_and_framed(section):
+    text = "the dog sat because it was tired ."
+    both = traces("grammar-d32-h4-g4", 1, text)
+    a, b = (trace.layers[2].array("pattern") for trace in both)
+    shares = np.abs(a - b).sum(-1).mean(-1) / 2
+    maps = section(pool="1", layer="2", s=text, **SMALL).sent("maps")
+    most = int(shares.argmax())
+    assert maps[1]["caption"].endswith(
+        f"Head {most} changed most: {shares[most]:.3f} of its weight moved, mean over the rows."
+    )
+    assert [sent["picked"] for sent in maps] == [[2, most]] * 2
+    picked = section(pool="1", layer="2", head="0", **SMALL).sent("maps")
+    assert [sent["picked"] for sent in picked] == [[2, 0]] * 2
 
 
 def test_what_the_chosen_conversion_costs_is_said_with_the_task_that_suffers_most(section):
