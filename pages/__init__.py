@@ -46,6 +46,13 @@ PAGES = (
         "switches for every head, what the model still can without them, curves of three orders",
     ),
     PageSpec(
+        "kv_cache",
+        "kv-cache",
+        "KV cache",
+        "How much memory does the KV cache take?",
+        "exact bytes for any config.json, term by term; other attention, what fits on a GPU, how fast it can decode",
+    ),
+    PageSpec(
         "knobs",
         "knobs",
         "Knobs",

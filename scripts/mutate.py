@@ -23,6 +23,7 @@ ROLES, EVIDENCE = "mha_core/analysis/roles.py", "mha_core/analysis/evidence.py"
 MEASURES = "mha_core/analysis/measures.py"
 POOLING, POOLING_COST = "mha_core/analysis/pooling.py", "mha_core/analysis/pooling_cost.py"
 CONFIG, MASKS, TEXT = "mha_core/config.py", "mha_core/masks.py", "mha_core/text.py"
+KV_SIZE = "mha_core/kv_size"
 
 
 @dataclass(frozen=True)
@@ -342,6 +343,143 @@ MUTATIONS = (
     Mutation("evidence: rare and common swapped", EVIDENCE, "[pair.rare for", "[pair.common for"),
     Mutation("roles: one good half is enough", ROLES, "found.worse_half > LEAST_HALF", "found.first > LEAST_HALF"),
     Mutation("roles: one of two conditions is enough", ROLES, "mass >= LEAST_MASS and", "mass >= LEAST_MASS or"),
+    Mutation(
+        "kv_size: multi_query loses to num_kv_heads",
+        f"{KV_SIZE}/heads.py",
+        "if one := _multi_query(config):",
+        "if False:",
+    ),
+    Mutation(
+        "kv_size: Falcon's newer architecture reads multi_query, too",
+        f"{KV_SIZE}/heads.py",
+        'if config.get("new_decoder_architecture") is True:\n        return None',
+        "if False:\n        return None",
+    ),
+    Mutation(
+        "kv_size: queries per KV head taken for KV heads", f"{KV_SIZE}/heads.py", "n_heads // shared_by,", "shared_by,"
+    ),
+    Mutation(
+        "kv_size: a zero for KV heads means as many as heads",
+        f"{KV_SIZE}/config.py",
+        "self.fields.get(name) is not None), None)",
+        "self.fields.get(name)), None)",
+    ),
+    Mutation(
+        "kv_size: True is a number",
+        f"{KV_SIZE}/values.py",
+        "isinstance(value, bool) or not isinstance(value, int)",
+        "not isinstance(value, int)",
+    ),
+    Mutation("kv_size: a latent counts twice", f"{KV_SIZE}/specs.py", 'Stream("latent", 1,', 'Stream("latent", 2,'),
+    Mutation(
+        "kv_size: a latent without its rotary key", f"{KV_SIZE}/specs.py", "self.latent + self.rope,", "self.latent,"
+    ),
+    Mutation(
+        "kv_size: a latent is split over ranks",
+        f"{KV_SIZE}/specs.py",
+        "        return self\n",
+        "        return replace(self, latent=self.latent // ranks) if self.kind == 'latent' else self\n",
+    ),
+    Mutation(
+        "kv_size: no copies where ranks outnumber KV heads",
+        f"{KV_SIZE}/specs.py",
+        "max(1, -(-self.n_kv_heads // ranks))",
+        "self.n_kv_heads // ranks",
+    ),
+    Mutation(
+        "kv_size: the first of a period is full",
+        f"{KV_SIZE}/rules.py",
+        "return Every(period, period - 1, other, last_full=last_full)",
+        "return Every(period, 0, other, last_full=last_full)",
+    ),
+    Mutation(
+        "kv_size: MiMo's ones are full",
+        f"{KV_SIZE}/patterns.py",
+        '_flags("sliding", "full")',
+        '_flags("full", "sliding")',
+    ),
+    Mutation(
+        "kv_size: MiniMax's zeros are full",
+        f"{KV_SIZE}/patterns.py",
+        '_flags("full", "state")',
+        '_flags("state", "full")',
+    ),
+    Mutation(
+        "kv_size: Kimi's layers counted from 0",
+        f"{KV_SIZE}/patterns.py",
+        "first = 0 if 0 in (*full, *linear) else 1",
+        "first = 0",
+    ),
+    Mutation(
+        "kv_size: Zamba's pattern starts at once",
+        f"{KV_SIZE}/patterns.py",
+        'return ["state", "state", "hybrid", *kinds][:n_layers]',
+        "return kinds",
+    ),
+    Mutation(
+        "kv_size: a window larger than the context binds",
+        f"{KV_SIZE}/layers.py",
+        "and value >= most > 0",
+        "and value < 0",
+    ),
+    Mutation(
+        "kv_size: use_sliding_window is not asked",
+        f"{KV_SIZE}/patterns.py",
+        'config.get("use_sliding_window") is True or',
+        "True or",
+    ),
+    Mutation(
+        "kv_size: no_rope_layers chunk every model",
+        f"{KV_SIZE}/patterns.py",
+        'config.model_type not in ("llama4", "llama4_text") or not value',
+        "not value",
+    ),
+    Mutation("kv_size: layers that share count", f"{KV_SIZE}/layers.py", "if i >= owners:", "if False:"),
+    Mutation(
+        "kv_size: the vision part is read",
+        f"{KV_SIZE}/fields.py",
+        '"text_config", "llm_config",',
+        '"vision_config", "text_config", "llm_config",',
+    ),
+    Mutation(
+        "kv_size: a window of transformers keeps W",
+        f"{KV_SIZE}/engines.py",
+        "min(context, stream.window - 1)",
+        "min(context, stream.window)",
+    ),
+    Mutation(
+        "kv_size: vLLM's window has no block to spare",
+        f"{KV_SIZE}/engines.py",
+        "self.block) + self.block)",
+        "self.block))",
+    ),
+    Mutation(
+        "kv_size: scales not counted",
+        f"{KV_SIZE}/formats.py",
+        "return self.per_element * width + self.per_row",
+        "return self.per_element * width",
+    ),
+    Mutation(
+        "kv_size: convolutions keep one column more",
+        f"{KV_SIZE}/states.py",
+        "kernel - 1, hv * dv * dk",
+        "kernel, hv * dv * dk",
+    ),
+    Mutation(
+        "kv_size: bits of weights are bits of the cache",
+        f"{KV_SIZE}/reader.py",
+        'asked = isinstance(scheme, dict) and scheme.get("num_bits") == 8',
+        "asked = quantization != {}",
+    ),
+    Mutation(
+        "kv_size: signs of unknown schemes pass", f"{KV_SIZE}/caveats.py", "    if not signs:\n", "    if signs:\n"
+    ),
+    Mutation(
+        "kv_size: a sparse peak",
+        f"{KV_SIZE}/hardware.py",
+        'one["bf16_dense_TFLOPs"] * 1e12',
+        'one["bf16_dense_TFLOPs"] * 2e12',
+    ),
     Mutation("config: g need not divide h", CONFIG, "if cfg.n_heads % cfg.n_kv_heads:", "if False:"),
     Mutation(
         "config: True is a number",
@@ -413,7 +551,10 @@ def first_failure(mutation: Mutation) -> str | None:
         source = path.read_text()
         assert source.count(mutation.before) == 1, f"{mutation.name}: its pattern must occur exactly once"
         path.write_text(source.replace(mutation.before, mutation.after))
-        return _first_failing_test(tree, f"tests/core/test_{path.stem}.py")
+        # The reader of configs is tested as a whole: most of its rules show in the published cases.
+        return _first_failing_test(
+            tree, "tests/core/kv_size" if KV_SIZE in mutation.file else f"tests/core/test_{path.stem}.py"
+        )
 
 
 def _first_failing_test(tree: Path, own_tests: str) -> str | None:

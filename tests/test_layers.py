@@ -95,7 +95,9 @@ def test_the_core_needs_four_libraries_and_the_hub_its_own_inside_functions(name
             assert library in sys.stdlib_module_names | CORE_LIBRARIES | {"mha_core"}, f"{name} imports {module}"
 
 
-@pytest.mark.parametrize("module", ["mha_core", "mha_core.config", "mha_core.text", "mha_core.masks"])
+@pytest.mark.parametrize(
+    "module", ["mha_core", "mha_core.config", "mha_core.text", "mha_core.masks", "mha_core.kv_size"]
+)
 def test_light_modules_import_without_torch(module):
     """Knobs, sentences and byte counts answer where torch is not installed."""
     code = f"import sys; sys.modules['torch'] = None; import {module}"

@@ -6,6 +6,7 @@ import argparse
 import json
 import sys
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -69,8 +70,6 @@ def as_dict(
     size: KVCacheSize, context: int, batch: int = 1, dtype: str = "bf16", engine: str = "ideal"
 ) -> dict[str, Any]:
     """All answers as plain values, as --json prints them."""
-    bounded = size.bounded
-    conv, recurrent = size.state_elements(engine)
     return {
         "model_type": size.model_type,
         "context": context,
@@ -81,15 +80,32 @@ def as_dict(
         "elements_per_token_growing": size.elements_per_token_growing,
         "bytes_per_token": size.bytes_per_token(dtype),
         "bytes_per_token_growing": size.bytes_per_token_growing(dtype),
+        **_shape(size),
+        **_totals(size, context, batch, dtype, engine),
+        "max_context": size.max_context,
+        "cache_dtype_in_config": size.cache_dtype,
+        "terms": [term.sentence for term in explain(size, context, batch, dtype, engine)],
+        "caveats": [*size.caveats, *filter(None, (size.beyond_limit(context),))],
+        "notes": list(size.notes),
+    }
+
+
+def _shape(size: KVCacheSize) -> dict[str, Any]:
+    bounded = size.bounded
+    return {
         "layers": len(size.layers),
         "layers_with_kv": size.layers_with_kv,
         "layer_kinds": [layer.kind for layer in size.layers],
         "kv_heads": size.kv_heads,
         "head_dim": size.head_dim,
         "query_heads": size.n_heads,
-        "bounded_layers": None
-        if bounded is None
-        else {"kind": bounded.kind, "tokens": bounded.tokens, "layers": bounded.layers},
+        "bounded_layers": None if bounded is None else asdict(bounded),
+    }
+
+
+def _totals(size: KVCacheSize, context: int, batch: int, dtype: str, engine: str) -> dict[str, Any]:
+    conv, recurrent = size.state_elements(engine)
+    return {
         "total_bytes": size.total_bytes(context, batch, dtype, engine),
         "total_bytes_window_ignored": size.total_bytes(context, batch, dtype, "window-ignored"),
         "indexer_bytes": size.indexer_bytes(context, batch, dtype, engine),
@@ -97,11 +113,6 @@ def as_dict(
         "state_elements": {"convolution": conv, "recurrent": recurrent},
         "cross_attention_bytes_per_encoder_token": size.cross_attention_bytes(1, 1, dtype),
         "cross_attention_bytes": size.cross_attention_bytes(None, batch, dtype),
-        "max_context": size.max_context,
-        "cache_dtype_in_config": size.cache_dtype,
-        "terms": [term.sentence for term in explain(size, context, batch, dtype, engine)],
-        "caveats": list(size.caveats),
-        "notes": list(size.notes),
     }
 
 
@@ -121,7 +132,8 @@ def _text(size: KVCacheSize, context: int, batch: int, dtype: str, engine: str) 
         "Cross-attention per encoder token, apart": size.cross_attention_bytes(1, 1, dtype),
     }
     lines += [f"{name}: {exact(n_bytes)}" for name, n_bytes in apart.items() if n_bytes]
-    lines += [f"Note: {sentence}" for sentence in (*size.notes, *size.caveats)]
+    beyond = filter(None, (size.beyond_limit(context),))
+    lines += [f"Note: {sentence}" for sentence in (*size.notes, *size.caveats, *beyond)]
     return "".join(f"{line}\n" for line in map(_printable, lines)).rstrip("\n")
 
 

@@ -127,7 +127,9 @@ def _speaks(fields: Mapping[str, Any]) -> bool:
 
 
 ALIASES = {"num_hidden_layers": f.N_LAYERS, "num_attention_heads": f.N_HEADS, "num_key_value_heads": f.N_KV_HEADS,
-           "hidden_size": f.HIDDEN, "head_dim": f.HEAD_DIM, "sliding_window": f.WINDOW}  # fmt: skip
+           "hidden_size": f.HIDDEN, "head_dim": f.HEAD_DIM, "sliding_window": f.WINDOW,
+           **{name: (name,) for name in ("num_kv_shared_layers", "attention_chunk_size", "global_head_dim",
+                                         "kv_lora_rank", "qk_rope_head_dim")}}  # fmt: skip
 
 
 def _with_defaults(fields: Mapping[str, Any], model_type: str) -> tuple[Mapping[str, Any], list[str]]:
@@ -135,7 +137,7 @@ def _with_defaults(fields: Mapping[str, Any], model_type: str) -> tuple[Mapping[
     filled: dict[str, Any] = {}
     for name, names in ALIASES.items():
         value = rules.class_default(model_type, name)
-        if value is not None and not any(other in fields for other in names):
+        if value and not any(other in fields for other in names):
             filled[name] = value
     # A window that the class has and the file does not use is no assumption that matters.
     if model_type not in rules.PATTERNS and model_type not in rules.ALL_SLIDE:

@@ -9,17 +9,28 @@ MAX_WINDOW = 1_000_000_000
 
 # The first name that is in the file and not null counts; the first of all is the one that messages name.
 N_LAYERS = (
-    "num_hidden_layers", "n_layer", "n_layers", "num_layers", "num_transformer_layers",
+    "num_hidden_layers", "n_layer", "n_layers", "num_layers", "num_transformer_layers", "layers",
 )  # fmt: skip
-N_DECODER_LAYERS = ("decoder_layers", "num_decoder_layers", *N_LAYERS)
+N_DECODER_LAYERS = ("decoder_layers", "num_decoder_layers", "decoder_num_hidden_layers", *N_LAYERS)
 N_HEADS = ("num_attention_heads", "n_head", "num_heads", "n_heads", "num_query_heads", "attention_heads")
-N_DECODER_HEADS = ("decoder_attention_heads", *N_HEADS)
+N_DECODER_HEADS = (
+    "decoder_attention_heads", "num_decoder_attention_heads", "decoder_num_attention_heads", *N_HEADS,
+)  # fmt: skip
 # vLLM's order (config/model_arch.py CONFIG_FIELD_ALIASES), then the spellings of DBRX and of params.json.
 N_KV_HEADS = (
     "n_head_kv", "num_kv_heads", "num_key_value_heads", "multi_query_group_num", "num_attention_groups",
-    "n_kv_heads", "kv_n_heads",
+    "n_kv_heads", "kv_n_heads", "decoder_num_key_value_heads",
 )  # fmt: skip
-HEAD_DIM = ("head_dim", "hidden_size_per_head", "attention_head_dim", "kv_channels", "d_kv", "head_size", "d_head")
+HEAD_DIM = (
+    "head_dim",
+    "hidden_size_per_head",
+    "attention_head_dim",
+    "kv_channels",
+    "d_kv",
+    "head_size",
+    "d_head",
+    "dim_head",
+)
 V_HEAD_DIM = ("v_head_dim", "value_head_dim")
 HIDDEN = ("hidden_size", "n_embd", "d_model", "model_dim", "dim", "embed_dim")
 WINDOW = ("sliding_window", "attention_window_size", "sliding_window_size", "local_attention_window")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 
 from mha_core.kv_size.engines import Engine, engine_of
@@ -62,16 +62,21 @@ class Load:
     engine: str | Engine = "ideal"
     n_gpus: int = 1
 
-    @property
+    @cached_property
     def rank(self) -> KVCacheSize:
         """What one GPU holds of the cache."""
         return self.size.shard(self.n_gpus)
+
+    @cached_property
+    def fixed_bytes(self) -> int:
+        """Bytes that one sequence takes on one GPU whatever its length: states, the encoder's keys and values."""
+        return self.rank.state_bytes(engine=self.engine) + self.rank.cross_attention_bytes(None, 1, self.dtype)
 
     def sequence_bytes(self, context: int) -> int:
         """Bytes that one sequence takes on one GPU: cache, indexer, states and the encoder's keys and values."""
         rank, dtype, engine = self.rank, self.dtype, self.engine
         grows = rank.total_bytes(context, 1, dtype, engine) + rank.indexer_bytes(context, 1, dtype, engine)
-        return grows + rank.state_bytes(engine=engine) + rank.cross_attention_bytes(None, 1, dtype)
+        return grows + self.fixed_bytes
 
 
 @dataclass(frozen=True)

@@ -71,8 +71,8 @@ def _refuse_other_texts(text: str) -> None:
         raise ReadError("The text is empty; paste the config.json of a model.")
     if start.startswith("<"):
         raise ReadError("This is an HTML page, not a config.json; perhaps a 404 or log-in page was saved.")
-    if len(text) < 200 and MODEL_ID.fullmatch(text):
-        raise ReadError(f"{shown(text)} looks like the name of a model; paste the text of its config.json.")
+    if len(text) < 500 and (MODEL_ID.fullmatch(text) or start.startswith("http")):
+        raise ReadError(f"{shown(text)} looks like the name or address of a model; paste the text of its config.json.")
     if "\0" in text[:1000]:
         raise ReadError("The file is not UTF-8 text; perhaps a .safetensors or .gguf file was picked.")
 

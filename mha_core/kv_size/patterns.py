@@ -25,13 +25,13 @@ def layer_kinds(config: Config, n_layers: int) -> tuple[Kinds, str]:
 
 
 def _by_model_type(config: Config, n_layers: int) -> tuple[Kinds, str]:
-    of_type = f"not in the file: {shown(config.model_type)}"
+    of_type = f"not in the file, in the code of {shown(config.model_type)}"
     if config.model_type in rules.ATTENTION_FREE:
         return ["state"] * n_layers, of_type
     if config.model_type in rules.PARALLEL:
         return ["hybrid"] * n_layers, of_type
     if pattern := rules.PATTERNS.get(config.model_type):
-        return pattern.kinds(n_layers), of_type
+        return pattern.kinds(n_layers), f"{of_type}: one in {pattern.period} is full"
     if window := config.first(f.WINDOW):
         return ["sliding"] * n_layers, window
     if chunk := config.first(f.CHUNK):
@@ -216,6 +216,7 @@ RULES: Sequence[tuple[str, Rule]] = (
     ("cross_attention_layers", _indices("cross", "full")),
     ("attn_layer_period", _period),
     ("full_attention_interval", _interval("state")),
+    ("layer_group_size", _interval("state")),
     ("attention_types", _neo),
     ("no_rope_layers", _rope),
     ("no_rope_layer_interval", _rope_interval),

@@ -26,9 +26,21 @@ class Preset:
 
 @cache
 def presets() -> tuple[Preset, ...]:
-    """All of them, by name. Their configs hold what the cache needs and little else."""
-    kept = json.loads((DATA / "presets.json").read_text(encoding="utf-8"))
-    return tuple(Preset(**one) for one in kept)
+    """All of them, by name. Their configs hold what the cache needs and little else.
+
+    Where the widths of the MLP are known they are filled in (data/widths.json), so that the parameters can be counted:
+    the count is the number that the hub shows, which a test holds against it.
+    """
+    kept, known = _kept("presets.json"), _kept("widths.json")
+    return tuple(Preset(one["name"], one["source"], {**one["config"], **_widths(known, one["name"])}) for one in kept)
+
+
+def _kept(name: str) -> Any:
+    return json.loads((DATA / name).read_text(encoding="utf-8"))
+
+
+def _widths(known: dict[str, dict[str, Any]], name: str) -> dict[str, Any]:
+    return {field: value for field, value in known.get(name, {}).items() if field != "parameters"}
 
 
 @cache

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
 
 from mha_core.kv_size.engines import Engine, engine_of
-from mha_core.kv_size.formats import CacheFormat, cache_format
+from mha_core.kv_size.formats import WHOLE_FORMAT, CacheFormat, cache_format
 from mha_core.kv_size.specs import Attention, Compressed, CrossAttention, Latent, Layer, State, Stream
 from mha_core.kv_size.values import whole
 
@@ -101,32 +102,36 @@ class KVCacheSize:
 
         Apart are: ``state_bytes``, ``cross_attention_bytes``, ``indexer_bytes``.
         """
-        return sum(self._by_layer(context, batch, dtype, engine).values())
+        return self.totals((context,), batch, dtype, engine)[0]
+
+    def totals(
+        self,
+        contexts: Sequence[int],
+        batch: int = 1,
+        dtype: str | CacheFormat = "bf16",
+        engine: str | Engine = "ideal",
+    ) -> tuple[int, ...]:
+        """``total_bytes`` at many contexts at once, for a chart."""
+        batch, keeper = whole("batch", batch, 0, MAX_BATCH), engine_of(engine)
+        rates = [(_Rate.of(layer, dtype, keeper), len(where) * batch) for layer, where in self.counted]
+        checked = [whole("context", context, 0, MAX_CONTEXT) for context in contexts]
+        return tuple(sum(rate.bytes(context) * n for rate, n in rates) for context in checked)
 
     def layer_bytes(
         self, context: int, batch: int = 1, dtype: str | CacheFormat = "bf16", engine: str | Engine = "ideal"
     ) -> tuple[int, ...]:
         """The same for each layer: sums to ``total_bytes``."""
-        found = self._by_layer(context, batch, dtype, engine)
-        each = {layer: found[layer] // len(where) for layer, where in self.counted}
+        keeper = engine_of(engine)
+        each = {layer: _Rate.of(layer, dtype, keeper).bytes(context) * batch for layer, _ in self.counted}
         return tuple(each[layer] for layer in self.layers)
-
-    def _by_layer(self, context: int, batch: int, dtype: str | CacheFormat, engine: str | Engine) -> dict[Layer, int]:
-        context, batch = whole("context", context, 0, MAX_CONTEXT), whole("batch", batch, 0, MAX_BATCH)
-        form, keeper = cache_format(dtype), engine_of(engine)
-        found: dict[Layer, int] = {}
-        for layer, where in self.counted:
-            streams = [stream for stream in keeper.streams(layer) if stream.part != "indexer"]
-            one = sum((stream_bytes(s, context, form, keeper) for s in streams), Fraction(0))
-            found[layer] = math.ceil(one) * batch * len(where)
-        return found
 
     def by_kind(
         self, context: int, batch: int = 1, dtype: str | CacheFormat = "bf16", engine: str | Engine = "ideal"
     ) -> dict[str, int]:
         """Bytes of each kind of layer, in the order in which they first stand: sums to ``total_bytes``."""
-        found: dict[str, int] = {}
-        for layer, n_bytes in self._by_layer(context, batch, dtype, engine).items():
+        keeper, found = engine_of(engine), dict[str, int]()
+        for layer, where in self.counted:
+            n_bytes = _Rate.of(layer, dtype, keeper).bytes(context) * batch * len(where)
             found[layer.kind] = found.get(layer.kind, 0) + n_bytes
         return found
 
@@ -171,6 +176,12 @@ class KVCacheSize:
         shards = {layer: layer.shard(ranks) for layer, _ in self.counted}
         return replace(self, layers=tuple(shards[layer] for layer in self.layers))
 
+    def beyond_limit(self, context: int) -> str | None:
+        """A sentence where the context is longer than the config says the model can read, else None."""
+        if self.max_context is None or context <= self.max_context:
+            return None
+        return f"The config gives {self.max_context:,} tokens as the limit: beyond it this is arithmetic only."
+
     @property
     def layers_with_kv(self) -> int:
         """How many layers keep something of the running text."""
@@ -213,6 +224,39 @@ class KVCacheSize:
     def _latent(self) -> Latent | Compressed | None:
         parts = (part for layer, _ in self.counted for part in layer.parts)
         return next((part for part in parts if isinstance(part, Latent | Compressed)), None)
+
+
+@dataclass(frozen=True)
+class _Rate:
+    """Bytes of one layer and sequence as whole numbers over one denominator: fractions are slow, and charts ask often.
+
+    rows: for each stream its bytes per row in the format, and in 16 bits for what a format leaves whole.
+    """
+
+    keeper: Engine
+    residual: int
+    scale: int
+    rows: tuple[tuple[Stream, int, int], ...]
+
+    @staticmethod
+    def of(layer: Layer, dtype: str | CacheFormat, keeper: Engine) -> _Rate:
+        """The rate of a layer; an indexer's keys are apart."""
+        form = cache_format(dtype)
+        streams = [stream for stream in keeper.streams(layer) if stream.part != "indexer"]
+        each = [stream.heads * form.row(stream.width) for stream in streams]
+        scale = math.lcm(*(one.denominator for one in each))
+        whole_rows = [int(WHOLE_FORMAT * stream.elements) * scale for stream in streams]
+        rows = zip(streams, (int(one * scale) for one in each), whole_rows, strict=True)
+        return _Rate(keeper, form.residual, scale, tuple(rows))
+
+    def bytes(self, context: int) -> int:
+        """Rounded up to whole bytes."""
+        total = 0
+        for stream, row, whole_row in self.rows:
+            kept = self.keeper.kept(stream, context) // stream.stride
+            left_whole = min(kept, self.residual)
+            total += (kept - left_whole) * row + left_whole * whole_row
+        return -(-total // self.scale)
 
 
 def stream_bytes(stream: Stream, context: int, form: CacheFormat, engine: Engine) -> Fraction:

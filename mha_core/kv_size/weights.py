@@ -9,7 +9,7 @@ from typing import Any
 from mha_core.kv_size import fields as f
 from mha_core.kv_size.size import KVCacheSize
 from mha_core.kv_size.specs import FullAttention, SlidingWindow
-from mha_core.kv_size.values import whole
+from mha_core.kv_size.values import ReadError, whole
 
 WEIGHT_BYTES = {"f32": 4.0, "bf16": 2.0, "f16": 2.0, "fp8": 1.0, "int8": 1.0, "int4": 0.5}
 
@@ -64,7 +64,14 @@ class Parameters:
 
 
 def parameters(size: KVCacheSize) -> Parameters | None:
-    """The number of parameters of the decoder, from the config; None where the config does not give all that is needed."""
+    """The number of parameters of the decoder; None where the config does not give all that an exact count needs."""
+    try:
+        return _counted(size)
+    except ReadError:
+        return None
+
+
+def _counted(size: KVCacheSize) -> Parameters | None:
     fields, recipe = size.fields, RECIPES.get(size.model_type)
     needed = ("vocab_size", "intermediate_size")
     if recipe is None or size.n_heads is None or size.hidden_size is None or any(fields.get(n) is None for n in needed):

@@ -21,6 +21,8 @@ MAX_RUN_BYTES = 640 * 2**20
 PRUNED_CACHE_BYTES = 64 * 2**20
 POOLED_MODEL_CACHE_BYTES = 192 * 2**20
 POOLED_CACHE_BYTES = 64 * 2**20
+# Each a few kilobytes of whole numbers.
+KV_CACHE_ENTRIES = 512
 
 
 class BudgetError(ValueError):
@@ -51,6 +53,12 @@ def _pack_bytes(value: Any) -> int:
 @cached(LRUCache(PACK_CACHE_BYTES, getsizeof=_pack_bytes), lambda *call: call[0], condition=threading.Condition())
 def cached_pack(_name: tuple[object, ...], make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
     """What a picture is sent, made once for all visitors; the name says all it depends on, and nobody may change it."""
+    return make()
+
+
+@cached(LRUCache(KV_CACHE_ENTRIES), lambda *call: call[0], condition=threading.Condition())
+def cached_figures(_name: tuple[object, ...], make: Callable[[], Any]) -> Any:
+    """What a picture of the page KV cache is made of; the name says all it depends on, and nobody may change it."""
     return make()
 
 

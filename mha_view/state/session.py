@@ -32,7 +32,10 @@ from mha_view.settings import (
 )
 
 PICKS = ("layer", "head", "row", "key", "view", "first", "other", "pin", "off", "order", "figure", "x", "y", "measure")
-PICKS += ("preset", "step", "col", "without", "swap", "with", "pool")
+PICKS += ("preset", "step", "col", "without", "swap", "with")
+# Those of the page KV cache.
+PICKS += ("src", "model", "config", "ctx", "batch", "dtype", "engine", "gpu", "gpus", "wdtype", "params", "others")
+PICKS += ("against", "axis", "rank", "span", "pool")
 MAX_HEADS_OFF = 1_000
 STREAMLIT_PARAMS = ("embed", "embed_options")
 # A pick belongs to what it was picked in: another sentence has other rows, other sizes have other heads.
@@ -116,7 +119,7 @@ def pick_number(name: str, low: int, high: int, default: int) -> int:
         wrong = f"The link asks for {name} = {shorten(text)}; {name} can be {low} to {high}. {default} is shown."
         _complain(name, wrong)
         number = None
-    return _resolve(name, default if number is None else number)
+    return resolve(name, default if number is None else number)
 
 
 def pick_choice(name: str, options: tuple[str, ...], default: str) -> str:
@@ -126,7 +129,7 @@ def pick_choice(name: str, options: tuple[str, ...], default: str) -> str:
         wrong = f"The link asks for {name} = {shorten(text)}; {name} can be {', '.join(options)}. {default} is shown."
         _complain(name, wrong)
         text = None
-    return _resolve(name, default if text is None else text)
+    return resolve(name, default if text is None else text)
 
 
 def select_control(name: str, label: str, options: Mapping[str, str], default: str) -> str:
@@ -190,7 +193,7 @@ def heads_off(n_layers: int, n_heads: int) -> tuple[Head, ...]:
         told = f"The link switches off {', '.join(wrong[:3])}{more}; this model has heads 0.0 to {last} (layer.head)."
         _complain("off", told)
     set_heads_off(found)
-    _resolve("off", "-".join(f"{layer}.{head}" for layer, head in sorted(found)))
+    resolve("off", "-".join(f"{layer}.{head}" for layer, head in sorted(found)))
     return tuple(sorted(found))
 
 
@@ -238,7 +241,7 @@ def pinned() -> tuple[Settings, int, int] | None:
         return None
     params = dict(parse_qsl(text, keep_blank_values=True))
     settings, _ = from_params(params)
-    _resolve("pin", text)
+    resolve("pin", text)
     layer, head = (whole_number(params.get(name, "")) for name in ("layer", "head"))
     n_layers = results.N_LAYERS
     return settings, min(max(layer or 0, 0), n_layers - 1), min(max(head or 0, 0), settings.n_heads - 1)
@@ -307,6 +310,7 @@ def _complain(name: str, sentence: str) -> None:
     tell(sentence)
 
 
-def _resolve(name: str, value: Any) -> Any:
+def resolve(name: str, value: Any) -> Any:
+    """Let the link say what is shown; returns it."""
     st.session_state["_resolved"][name] = str(value)
     return value

@@ -1,6 +1,6 @@
 // Lines on shared axes. The same SVG text is shown and exported; pointing and arrow keys read off every series at one x.
 
-const DASH = ["", "7 4", "2 3", "10 3 2 3", "4 2", "12 4"], LEFT = 52, RIGHT = 14, TOP = 10, BOTTOM = 42;
+const DASH = ["", "7 4", "2 3", "10 3 2 3", "4 2", "12 4"], TOP = 10, BOTTOM = 42;
 const MARK = [
   (x, y) => `M${x - 3.5} ${y}a3.5 3.5 0 1 0 7 0a3.5 3.5 0 1 0 -7 0Z`,
   (x, y) => `M${x - 3.2} ${y - 3.2}h6.4v6.4h-6.4Z`,
@@ -44,28 +44,59 @@ function ended([low, high], count) {
   return [low, ...inner.filter((value) => value - low >= step / 2 && high - value >= step / 2), high];
 }
 
+// Where each point is drawn: at its value, or on top of the series before it.
+function heights(data) {
+  if (!data.stacked) return data.series.map((one) => one.y);
+  const below = new Map();
+  return data.series.map((one) => one.x.map((x, at) => (below.set(x, (below.get(x) || 0) + one.y[at]), below.get(x))));
+}
+
+const UNITS = [["GiB", 2 ** 30], ["MiB", 2 ** 20], ["KiB", 2 ** 10]];
+
+function bytesText(value, places = 2) {
+  const [unit, size] = UNITS.find((unit) => value >= unit[1]) || ["B", 1];
+  return `${Number((value / size).toFixed(places)).toLocaleString("en-US")} ${unit}`;
+}
+
+// Steps of the y axis: round numbers, of bytes round in their unit; on a log axis powers of two.
+function levels(data, [low, high]) {
+  if (data.log) {
+    const first = Math.ceil(Math.log2(low)), last = Math.floor(Math.log2(high)), step = Math.max(1, Math.ceil((last - first) / 6));
+    return Array.from({ length: Math.max(1, Math.floor((last - first) / step) + 1) }, (_, i) => 2 ** (first + i * step));
+  }
+  const size = data.bytes ? (UNITS.find((unit) => high >= unit[1]) || ["B", 1])[1] : 1;
+  return ticks([low / size, high / size], 5).map((value) => value * size);
+}
+
 function layOut(data, width, theme, inks) {
-  const of = (name) => data.series.flatMap((one) => one[name]);
-  const x = reach(of("x"), data.xRange), y = reach([...of("y"), ...of("low"), ...of("high")], data.yRange);
-  const height = Math.round(Math.min(380, Math.max(220, width * 0.5))), wide = width - LEFT - RIGHT, tall = height - TOP - BOTTOM;
+  const of = (name) => data.series.flatMap((one) => one[name]), tops = heights(data);
+  const x = reach(of("x"), data.xRange), y = reach([...tops.flat(), ...of("low"), ...of("high"), ...(data.stacked ? [0] : [])], data.yRange);
+  const LEFT = data.bytes ? 66 : 52, RIGHT = data.series.some((one) => one.look === "fan") ? 76 : 14;
+  const height = Math.round(Math.min(380, Math.max(data.bytes ? 280 : 220, width * 0.5))), wide = width - LEFT - RIGHT, tall = height - TOP - BOTTOM;
   const place = data.doubling ? Math.log2 : (value) => value, [first, last] = x.map(place);
   const across = (value) => { const t = (place(value) - first) / (last - first || 1); return +(LEFT + wide * (data.falling ? 1 - t : t)).toFixed(2); };
-  const down = (value) => +(TOP + tall * (1 - (value - y[0]) / (y[1] - y[0] || 1))).toFixed(2);
-  return { width, height, wide, tall, x, y, across, down, inks, hue: (i) => hueOf(i, theme) };
+  const rise = data.log ? Math.log2 : (value) => value, [bottom, top] = y.map(rise);
+  const down = (value) => +(TOP + tall * (1 - (rise(value) - bottom) / (top - bottom || 1))).toFixed(2);
+  return { width, height, wide, tall, x, y, across, down, inks, tops, LEFT, RIGHT, hue: (i) => hueOf(data.series[i].hue, theme) };
 }
 
 const stopsOf = (data) => [...new Set(data.series.flatMap((one) => one.x))].sort((a, b) => (data.falling ? b - a : a - b));
 
 function svgOf(data, plan, whole = false) {
-  const { inks, across, down } = plan, parts = [], bottom = plan.height - BOTTOM;
+  const { inks, across, down, LEFT, RIGHT } = plan, parts = [], bottom = plan.height - BOTTOM;
   const line = (x1, y1, x2, y2) => `<line x1="${x1}" y1="${y1}" x2="${x2}" y2="${y2}" stroke="${inks.line}"/>`;
-  for (const value of ticks(plan.y, 5)) parts.push(line(LEFT, down(value), plan.width - RIGHT, down(value)), svgText(LEFT - 7, down(value) + 4, String(value), { size: 11, ink: inks.muted, anchor: "end" }));
-  for (const value of (data.doubling ? stopsOf(data) : ended(plan.x, plan.width < 420 ? 5 : 10))) parts.push(line(across(value), bottom, across(value), bottom + 4), svgText(across(value), bottom + 16, String(value), { size: 11, ink: inks.muted, anchor: "middle" }));
+  for (const value of levels(data, plan.y)) parts.push(line(LEFT, down(value), plan.width - RIGHT, down(value)), svgText(LEFT - 7, down(value) + 4, data.bytes ? bytesText(value) : String(value), { size: 11, ink: inks.muted, anchor: "end" }));
+  const marks = data.xTicks || (data.doubling ? stopsOf(data) : ended(plan.x, plan.width < 420 ? 5 : 10)).map((value) => [value, String(value)]);
+  for (const [value, label] of marks) parts.push(line(across(value), bottom, across(value), bottom + 4), svgText(across(value), bottom + 16, label, { size: 11, ink: inks.muted, anchor: "middle" }));
   parts.push(svgText(LEFT + plan.wide / 2, plan.height - 8, data.xLabel, { ink: inks.muted, anchor: "middle" }), svgText(14, TOP + plan.tall / 2, data.yLabel, { ink: inks.muted, anchor: "middle", rotate: -90 }));
-  data.series.forEach((one, i) => parts.push(band(one, plan, i)));
-  data.series.forEach((one, i) => parts.push(sample(one.x.map((x, at) => [across(x), down(one.y[at])]), i, plan)));
+  data.series.forEach((one, i) => parts.push(data.stacked ? area(one, plan, i) : band(one, plan, i)));
+  // What the chart is about lies on top.
+  const points = (i) => data.series[i].x.map((x, at) => [across(x), down(plan.tops[i][at])]);
+  const order = data.series.map((_, i) => i).sort((a, b) => (data.series[a].look === "main") - (data.series[b].look === "main"));
+  for (const i of order) parts.push(sample(points(i), i, plan, data.series[i].look));
+  parts.push(ends(data, plan, points));
   if (!whole) return svgDocument(plan.width, plan.height, inks, parts.join(""));
-  data.series.forEach((one, i) => { const y = plan.height + 14 + 18 * i; parts.push(sample([[LEFT, y - 4], [LEFT + 34, y - 4]], i, plan), svgText(LEFT + 42, y, one.name, { ink: inks.ink })); });
+  data.series.forEach((one, i) => { const y = plan.height + 14 + 18 * i; parts.push(sample([[LEFT, y - 4], [LEFT + 34, y - 4]], i, plan, one.look), svgText(LEFT + 42, y, one.name, { ink: inks.ink })); });
   const end = plan.height + 18 * data.series.length;
   parts.push(svgText(LEFT, end + 20, data.title, { weight: 600, ink: inks.ink }));
   return svgDocument(plan.width, end + 34, inks, parts.join(""));
@@ -77,27 +108,45 @@ function band(one, { across, down, hue }, i) {
   return `<polygon points="${[...upper, ...lower].join(" ")}" fill="${hue(i)}" fill-opacity="0.16"/>`;
 }
 
+// An area between a series and those it stands on.
+function area(one, { across, down, hue, tops }, i) {
+  const upper = one.x.map((x, at) => `${across(x)},${down(tops[i][at])}`), lower = one.x.map((x, at) => `${across(x)},${down(tops[i][at] - one.y[at])}`).reverse();
+  return `<polygon points="${[...upper, ...lower].join(" ")}" fill="${hue(i)}" fill-opacity="0.3"/>`;
+}
+
+// The names of a family's lines where they end, pushed apart so that each can be read.
+function ends(data, { inks, width, RIGHT, height }, points) {
+  const found = data.series.map((one, i) => ({ name: one.name, look: one.look, y: points(i).at(-1)?.[1] })).filter((one) => one.look === "fan").sort((a, b) => a.y - b.y);
+  found.forEach((one, i) => { one.at = Math.max(one.y, i ? found[i - 1].at + 12 : TOP); });
+  found.reverse().forEach((one, i) => { one.at = Math.min(one.at, i ? found[i - 1].at - 12 : height - BOTTOM); });
+  return found.map((one) => svgText(width - RIGHT + 6, one.at + 4, one.name, { size: 11, ink: inks.muted })).join("");
+}
+
 // A line through points with its dash, and its marker on them; every second or third where they would touch.
-function sample(points, i, { hue }) {
+function sample(points, i, { hue, inks }, look = "") {
+  if (!points.length) return "";
+  const path = points.map((point) => point.join(",")).join(" ");
+  if (look === "fan") return `<polyline points="${path}" fill="none" stroke="${inks.muted}" stroke-opacity="0.7"/>`;
+  if (look === "main") return `<polyline points="${path}" fill="none" stroke="${hue(0)}" stroke-width="4" stroke-linecap="round"/>`;
   const every = points.length > 2 ? Math.max(1, Math.ceil(12 / Math.abs(points[1][0] - points[0][0]))) : 1, ink = hue(i);
   const marks = points.filter((_, at) => at % every === 0 || at === points.length - 1).map(([x, y]) => MARK[i % MARK.length](x, y)).join("");
-  return `<polyline points="${points.map((point) => point.join(",")).join(" ")}" fill="none" stroke="${ink}" stroke-width="2" stroke-dasharray="${DASH[i % DASH.length]}"/><path d="${marks}" fill="${ink}"/>`;
+  return `<polyline points="${path}" fill="none" stroke="${ink}" stroke-width="2" stroke-dasharray="${DASH[i % DASH.length]}"/><path d="${marks}" fill="${ink}"/>`;
 }
 
 function legend(data, plan) {
-  const item = (one, i) => el("span", { className: "item" }, node(`<svg xmlns="http://www.w3.org/2000/svg" width="36" height="12">${sample([[5, 6], [31, 6]], i, plan)}</svg>`), one.name);
+  const item = (one, i) => el("span", { className: "item" }, node(`<svg xmlns="http://www.w3.org/2000/svg" width="36" height="12">${sample([[5, 6], [31, 6]], i, plan, one.look)}</svg>`), one.name);
   return el("div", { className: "legend" }, data.series.map(item));
 }
 
-const rounded = (value) => (Number.isInteger(value) ? String(value) : digits(value));
+const rounded = (value, data) => (data.bytes ? bytesText(value) : Number.isInteger(value) ? String(value) : digits(value));
 
 function sentence(data, x) {
   const parts = data.series.flatMap((one) => {
     const at = one.x.indexOf(x);
     if (at < 0) return [];
-    return [`${one.name} ${rounded(one.y[at])}${one.low.length ? ` (${rounded(one.low[at])} to ${rounded(one.high[at])})` : ""}`];
+    return [`${one.name} ${rounded(one.y[at], data)}${one.low.length ? ` (${rounded(one.low[at], data)} to ${rounded(one.high[at], data)})` : ""}`];
   });
-  return `${data.xLabel} ${x}: ${parts.join(" · ")}`;
+  return `${data.xLabel} ${x.toLocaleString("en-US")}: ${parts.join(" · ")}`;
 }
 
 function wire(chart, say, data, plan, keep) {
@@ -126,7 +175,7 @@ function wire(chart, say, data, plan, keep) {
 
 function table(data) {
   const stops = stopsOf(data);
-  const names = data.series.flatMap((one) => (one.low.length ? [one.name, `${one.name}, lowest`, `${one.name}, highest`] : [one.name]));
+  const names = data.series.flatMap((one) => (one.low.length ? [one.name, `${one.name}, lowest`, `${one.name}, highest`] : [data.bytes ? `${one.name}, bytes` : one.name]));
   const cells = (one, x) => { const at = one.x.indexOf(x), of = one.low.length ? [one.y, one.low, one.high] : [one.y]; return of.map((list) => (at < 0 ? "" : list[at])); };
   return [[data.xLabel, ...names], ...stops.map((x) => [x, ...data.series.flatMap((one) => cells(one, x))])];
 }

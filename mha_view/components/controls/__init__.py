@@ -17,7 +17,7 @@ _controls = declare("controls", picture=False)
 
 @dataclass(frozen=True)
 class Control:
-    """One control. kind: "choice", "stops" (a slider) or "number".
+    """One control. kind: "choice", "stops" (a slider), "number", "text" (a line to type in) or "select" (a list).
 
     options: value, words, and whether trained weights stand behind it; for a number, low and high instead.
     """

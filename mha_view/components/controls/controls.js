@@ -16,7 +16,7 @@ export default function ({ data, parentElement, setStateValue }) {
   root.classList.toggle("bar", !data.examples);
 }
 
-const KINDS = { choice, stops, number };
+const KINDS = { choice, stops, number, text, select };
 
 function named(control, output, ...children) {
   return el("div", {}, el("p", { className: "name", title: control.about }, el("span", { id: `name-${control.name}` }, control.label), output), children,
@@ -69,4 +69,18 @@ function number(control, set) {
   const input = el("input", { type: "number", min: control.low, max: control.high, step: 1, value: control.value, "aria-label": control.label, dataset: { focus: control.name } });
   input.onchange = () => { if (input.value !== "") set(control.name, Number(input.value)); };
   return named(control, null, input);
+}
+
+// What is typed goes to Python as it is, and comes back as the value that works.
+function text(control, set) {
+  const input = el("input", { type: "text", value: control.value, autocomplete: "off", spellcheck: false, "aria-label": control.label, dataset: { focus: control.name } });
+  input.onchange = () => set(control.name, input.value);
+  return named(control, null, input);
+}
+
+function select(control, set) {
+  const option = ([value, label]) => el("option", { value, selected: value === control.value }, label);
+  const list = el("select", { "aria-label": control.label, dataset: { focus: control.name } }, control.options.map(option));
+  list.onchange = () => set(control.name, list.value);
+  return named(control, null, list);
 }

@@ -9,6 +9,11 @@ from mha_view.components import declare
 _facts = declare("facts", picture=False)
 
 
-def facts_strip(facts: Sequence[tuple[str, str, str]], *, key: str, lead: str = "", caption: str = "") -> None:
-    """Show (label, value, note) triples side by side, under a leading sentence and above a caption, where there are."""
-    _facts(data={"facts": [list(fact) for fact in facts], "lead": lead, "caption": caption}, key=key)
+def facts_strip(
+    facts: Sequence[tuple[str, str, str]], *, key: str, lead: str = "", caption: str = "", main: bool = False
+) -> None:
+    """Show (label, value, note) triples side by side, under a leading sentence and above a caption, where there are.
+
+    main: the first of them is the answer of the page, and set large.
+    """
+    _facts(data={"facts": [list(fact) for fact in facts], "lead": lead, "caption": caption, "main": main}, key=key)

@@ -18,10 +18,12 @@ def answer(source):
     try:
         size = read_config(source)
     except ReadError as error:
-        assert "\n" not in str(error)
-        assert len(str(error)) <= MAX_SENTENCE
-        return None, str(error)
-    return size.bytes_per_token(), " ".join((*size.caveats, *size.notes))
+        said = str(error)
+    else:
+        return size.bytes_per_token(), " ".join((*size.caveats, *size.notes))
+    assert "\n" not in said
+    assert len(said) <= MAX_SENTENCE
+    return None, said
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row["file"])
@@ -139,7 +141,7 @@ SURPRISES = [
 def test_configs_with_fields_swapped_for_anything_are_answered_or_refused():
     """Whatever stands in a field: a size that is not negative, or a ReadError; nothing else escapes."""
     draw = random.Random(5)
-    for _ in range(3_000):
+    for _ in range(400):
         config = dict(draw.choice(CASES).config)
         inner = config.get("text_config")
         if isinstance(inner, dict) and draw.random() < 0.7:

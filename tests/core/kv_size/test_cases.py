@@ -1,4 +1,4 @@
-"""The 80 published configs: every figure that transformers and vLLM were seen to keep, and the usual formula's score."""
+"""The 80 published configs: all that transformers and vLLM were seen to keep, and the usual formula's score."""
 
 import json
 
@@ -95,7 +95,7 @@ def test_what_a_case_says_beside_its_figures(case):
     if "at_limits" in expected:
         limits = expected["at_limits"]
         assert size.max_context == limits["decoder_tokens"]
-        assert size.total_bytes(size.max_context) == limits["self_bytes_bf16"]
+        assert size.total_bytes(limits["decoder_tokens"]) == limits["self_bytes_bf16"]
         assert size.cross_attention_bytes() == limits["cross_bytes_bf16"]
     shapes = expected.get("comparison_bytes_per_token_bf16")
     assert shapes is None or shapes["actual"] == size.bytes_per_token()

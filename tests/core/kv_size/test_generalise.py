@@ -11,6 +11,7 @@ from tests.core.kv_size.data import PLAIN, config_of
 MLA = {"kv_lora_rank": 512, "qk_rope_head_dim": 64, "qk_nope_head_dim": 128, "v_head_dim": 128}
 KDA = {"num_heads": 32, "head_dim": 128, "short_conv_kernel_size": 4}
 FULL = [4, 8, 12, 16, 20, 24, 27]
+LINEAR = [i for i in range(1, 28) if i not in FULL]
 COMPRESSED = [0, 0] + [4 if i % 2 == 0 else 128 for i in range(41)] + [0]
 
 # name: (config, elements per token, growing, layers with a cache)
@@ -34,12 +35,12 @@ MODELS: dict[str, tuple[dict[str, Any], int, int, int]] = {
         12 * 512 + 3 * 1024, 3 * 1024, 15),
     "DeepSeek-V4": (
         {"model_type": "deepseek_v4", "num_hidden_layers": 43, "num_attention_heads": 64, "num_key_value_heads": 1,
-         "head_dim": 512, "sliding_window": 128, "index_head_dim": 128, "q_lora_rank": 1024, "num_nextn_predict_layers": 1,
-         "compress_ratios": COMPRESSED, "compress_rope_theta": 160000},
+         "head_dim": 512, "sliding_window": 128, "index_head_dim": 128, "q_lora_rank": 1024,
+         "num_nextn_predict_layers": 1, "compress_ratios": COMPRESSED, "compress_rope_theta": 160000},
         43 * 512 + 21 * 160 + 20 * 4, 21 * 160 + 20 * 4, 43),
     "Kimi Linear: lists counted from 1": (
         {"model_type": "kimi_linear", "num_hidden_layers": 27, "num_attention_heads": 32, "head_dim": 72, **MLA,
-         "linear_attn_config": {**KDA, "full_attn_layers": FULL, "kda_layers": [i for i in range(1, 28) if i not in FULL]}},
+         "linear_attn_config": {**KDA, "full_attn_layers": FULL, "kda_layers": LINEAR}},
         7 * 576, 7 * 576, 7),
     "the same counted from 0": (
         {"model_type": "kimi_linear", "num_hidden_layers": 4, "num_attention_heads": 32, **MLA,
@@ -79,14 +80,24 @@ MODELS: dict[str, tuple[dict[str, Any], int, int, int]] = {
     "LongCat: two attentions a layer": (
         {"model_type": "longcat_flash", "num_layers": 28, "num_attention_heads": 64, **MLA}, 56 * 576, 56 * 576, 56),
     "BERT as a decoder": (
-        {"model_type": "bert", "num_hidden_layers": 12, "num_attention_heads": 12, "hidden_size": 768, "is_decoder": True},
+        {"model_type": "bert", "num_hidden_layers": 12, "num_attention_heads": 12, "hidden_size": 768,
+         "is_decoder": True},
         12 * 1536, 12 * 1536, 12),
     "MPT with one KV head": (
-        {"model_type": "mpt", "n_layers": 3, "n_heads": 5, "d_model": 35, "attn_config": {"attn_type": "multiquery_attention"}},
+        {"model_type": "mpt", "n_layers": 3, "n_heads": 5, "d_model": 35,
+         "attn_config": {"attn_type": "multiquery_attention"}},
         3 * 14, 3 * 14, 3),
     "ChatGLM without shared heads": (
-        {"model_type": "chatglm", "num_layers": 3, "num_attention_heads": 5, "kv_channels": 7, "multi_query_attention": False,
-         "multi_query_group_num": 2}, 3 * 5 * 14, 3 * 5 * 14, 3),
+        {"model_type": "chatglm", "num_layers": 3, "num_attention_heads": 5, "kv_channels": 7,
+         "multi_query_attention": False, "multi_query_group_num": 2}, 3 * 5 * 14, 3 * 5 * 14, 3),
+    "blocks that say how many queries share a KV head": (
+        {"model_type": "nemotron-nas", "num_hidden_layers": 3, "num_attention_heads": 12, "hidden_size": 60,
+         "block_configs": [{"attention": {"n_heads_in_group": 3}}, {"attention": {"no_op": True}},
+                           {"attention": {"n_heads_in_group": 2}}]}, (4 + 6) * 10, (4 + 6) * 10, 2),
+    "Moonshine: an encoder and a decoder of other sizes": (
+        {"model_type": "moonshine", "is_encoder_decoder": True, "encoder_num_hidden_layers": 9, "hidden_size": 36,
+         "decoder_num_hidden_layers": 3, "decoder_num_attention_heads": 6, "decoder_num_key_value_heads": 2},
+        3 * 2 * 12, 3 * 2 * 12, 3),
     "draft layers at the end of layer_types": (
         {**PLAIN, "num_hidden_layers": 2, "num_nextn_predict_layers": 1, "layer_types": ["full_attention"] * 3},
         2 * 2048, 2 * 2048, 2),

@@ -163,7 +163,8 @@ def test_a_published_number_comes_out(headline, check):
 @pytest.mark.parametrize(
     ("config", "per_token"),
     [
-        ({"num_hidden_layers": 36, "num_attention_heads": 32, "num_key_value_heads": 8, "head_dim": 128, "hidden_size": 2560}, 147_456),
+        ({"num_hidden_layers": 36, "num_attention_heads": 32, "num_key_value_heads": 8, "head_dim": 128,
+          "hidden_size": 2560}, 147_456),
         (config_of("deepseek-v3"), 70_272),
         (config_of("llama-2-70b"), 327_680),
         (config_of("llama-2-7b"), 524_288),
