@@ -36,8 +36,8 @@ def pooled_section(settings: Settings) -> None:
     facts_strip(
         [],
         key="pooled_lead",
-        lead="Give a finished model fewer KV heads: W_K and W_V of those that now share become their mean. "
-        f"{pooled.finding()}",
+        lead="Give a finished model fewer KV heads, here that of the knobs: W_K and W_V of those that now share become "
+        f"their mean. {pooled.finding()}",
         caption=f"Nothing was trained after the pooling here. {pooled.AINSLIE}",
     )
     _problem()

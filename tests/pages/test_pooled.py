@@ -136,7 +136,7 @@ def test_the_table_holds_the_stored_figures_before_pooled_and_trained(section):
     models = stored_models()
     one, trained = models[64, 8, 8], models[64, 8, 2].trained
     (fewer,) = (after for after in one.pooled if after.figures.n_kv_heads == 2)
-    rows = dict(zip(("before", "pooled", "trained", "off"), sent["rows"], strict=True))
+    rows: dict[str, list] = dict(zip(("before", "pooled", "trained", "off"), sent["rows"], strict=True))
     assert sent["marked"] == 1
     assert [row[0] for row in rows.values()] == [
         "before, g = 8",
