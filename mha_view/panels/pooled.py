@@ -120,6 +120,7 @@ def _facts(run: Run, found: PooledRun) -> None:
     before, after, g = found.before, found.after, run.settings.n_kv_heads
     errors = " · ".join(f"{error:.2f}" for error in found.out_errors)
     ratio = f"{before.cache_bytes / after.cache_bytes:g} times smaller"
+    left = found.trace.layers[0]
     facts_strip(
         [
             ("output error, layer by layer", errors, "this sentence: length of the error over that of the output"),
@@ -132,7 +133,7 @@ def _facts(run: Run, found: PooledRun) -> None:
             (
                 "KV cache per token",
                 f"{bytes_text(before.cache_bytes)} → {bytes_text(after.cache_bytes)}",
-                f"{ratio}: g = {g} → {found.trace.layers[0].cfg.n_kv_heads}",
+                f"{ratio}: g = {g} → {left.cfg.n_kv_heads}, {left.k.element_size()} bytes a number",
             ),
         ],
         key="pooled_facts",

@@ -124,7 +124,7 @@ def test_error_and_costs_of_the_sentence_are_those_of_the_core(section):
     counts = [sum(parameter.numel() for parameter in one.parameters()) for one in (model, other)]
     assert found["parameters"][0] == f"{counts[0]:,} → {counts[1]:,}"
     # 2 x 3 layers x g x 8 x 4 bytes.
-    assert found["KV cache per token"] == ("768 B → 384 B", "2 times smaller: g = 4 → 2")
+    assert found["KV cache per token"] == ("768 B → 384 B", "2 times smaller: g = 4 → 2, 4 bytes a number")
 
 
 def stored_models():
@@ -336,7 +336,7 @@ def test_64_heads_at_the_largest_width(section):
     before, after = page.sent("maps")
     assert before["kv"] == list(range(64))
     assert after["kv"] == [0] * 64
-    assert facts(page)["KV cache per token"][1] == "64 times smaller: g = 64 → 1"
+    assert facts(page)["KV cache per token"][1] == "64 times smaller: g = 64 → 1, 4 bytes a number"
 
 
 def test_another_mask_and_scale_hold_for_both_maps(section):
