@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import torch
+
+from mha_core.attention import GroupedQueryAttention
 from mha_core.config import AttentionConfig
 from mha_core.transformer import TransformerConfig
 
@@ -19,6 +22,17 @@ def attention_parameters(cfg: AttentionConfig) -> dict[str, int]:
         "W_V": per_input * kv_width,
         "W_O": (q_width + cfg.bias) * cfg.d_model,
     }
+
+
+def held_parameters(cfg: AttentionConfig) -> dict[str, int]:
+    """What a real module holds in each matrix, counted with numel(), biases included.
+
+    It is built on torch's meta device, which has shapes and no numbers: a width of 1,024 costs as little as one of 8.
+    """
+    with torch.device("meta"):
+        layer = GroupedQueryAttention(cfg)
+    names = ("W_Q", "W_K", "W_V", "W_O")
+    return {name: sum(parameter.numel() for parameter in getattr(layer, name).parameters()) for name in names}
 
 
 def model_parameters(cfg: TransformerConfig) -> dict[str, int]:

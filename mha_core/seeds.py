@@ -19,8 +19,14 @@ def generator_for(seed: int, *path: object) -> torch.Generator:
 
 
 def linear(d_in: int, d_out: int, *, bias: bool, seed: int, path: tuple[object, ...]) -> nn.Linear:
-    """An nn.Linear with torch's own default spread, U(-1/sqrt(d_in), 1/sqrt(d_in)), from its own stream."""
-    layer = nn.Linear(d_in, d_out, bias=bias, device="meta").to_empty(device="cpu")
+    """An nn.Linear with torch's own default spread, U(-1/sqrt(d_in), 1/sqrt(d_in)), from its own stream.
+
+    Under ``torch.device("meta")`` it has its shapes and no numbers.
+    """
+    layer = nn.Linear(d_in, d_out, bias=bias, device="meta")
+    if torch.get_default_device().type == "meta":
+        return layer
+    layer = layer.to_empty(device="cpu")
     bound = d_in**-0.5
     generator = generator_for(seed, *path)
     with torch.no_grad():

@@ -33,8 +33,32 @@ def steps_of(trace_class: type) -> tuple[Step, ...]:
     return tuple(Step(name, *about) for name, about in declared)
 
 
+class Traced:
+    """What the traces of all kinds of attention can do with their steps."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held by the steps (views and shared tensors are counted once)."""
+        storages = {s.data_ptr(): s.nbytes() for s in (t.untyped_storage() for t in self._tensors())}
+        return sum(storages.values())
+
+    def array(self, name: str) -> np.ndarray:
+        """One step of the first sentence as a read-only numpy array, without the batch axis."""
+        known = [s.name for s in steps_of(type(self))]
+        if name not in known:
+            raise KeyError(f"there is no step {name!r}; the steps are {', '.join(known)}")
+        tensor: Tensor = getattr(self, name)[0]
+        array: np.ndarray = tensor.numpy() if name == "mask" else tensor.detach().float().numpy()
+        array = array.view()
+        array.flags.writeable = False
+        return array
+
+    def _tensors(self) -> list[Tensor]:
+        return [getattr(self, s.name) for s in steps_of(type(self))]
+
+
 @dataclass(frozen=True, eq=False)
-class AttentionTrace:
+class AttentionTrace(Traced):
     """Every step of one grouped-query attention layer, on the CPU, with the batch axis b first.
 
     Axes: b sentences, n tokens, h query heads, g KV heads, d_k head width. Keys run along the last axis of
@@ -83,22 +107,6 @@ class AttentionTrace:
         """True for a token that may see no key at all: its pattern row is zeros, by definition."""
         return ~self.mask.any(-1)
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes held by the steps (views and shared tensors are counted once)."""
-        storages = {s.data_ptr(): s.nbytes() for s in (t.untyped_storage() for t in self._tensors())}
-        return sum(storages.values())
-
-    def array(self, name: str) -> np.ndarray:
-        """One step of the first sentence as a read-only numpy array, without the batch axis."""
-        known = [s.name for s in STEPS]
-        if name not in known:
-            raise KeyError(f"there is no step {name!r}; the steps are {', '.join(known)}")
-        array: np.ndarray = getattr(self, name)[0].detach().float().numpy() if name != "mask" else self.mask[0].numpy()
-        array = array.view()
-        array.flags.writeable = False
-        return array
-
     def w_o_slice(self, head: int) -> Float[Tensor, "d_k d_model"]:
         """The rows of W_O that belong to one head.
 
@@ -118,11 +126,47 @@ class AttentionTrace:
             writes[:, head] = concat[..., head * d_k : (head + 1) * d_k] @ self.w_o_slice(head)
         return writes
 
-    def _tensors(self) -> list[Tensor]:
-        return [getattr(self, s.name) for s in STEPS]
-
 
 STEPS = steps_of(AttentionTrace)
+
+
+@dataclass(frozen=True, eq=False)
+class CachedTrace(Traced):
+    """Every step of one layer for the m newest tokens, which look at n cached tokens, themselves included.
+
+    Axes as in ``AttentionTrace``. ``positions`` says where in the text each of the n keys stands: a ring does not keep
+    them in order. ``k`` and ``v`` are those of the new tokens; those of the cache are not kept with every step.
+    """
+
+    cfg: AttentionConfig
+    positions: Int[Tensor, "n"]
+    x: Float[Tensor, "b m d_model"] = field(metadata=step("b m d_model", "X, the new tokens' rows"))
+    q: Float[Tensor, "b h m d_k"] = field(metadata=step("b h m d_k", "Q = X W_Q, split into h heads", "x"))
+    k: Float[Tensor, "b g m d_k"] = field(metadata=step("b g m d_k", "K = X W_K, split into g KV heads", "x"))
+    v: Float[Tensor, "b g m d_k"] = field(metadata=step("b g m d_k", "V = X W_V, split into g KV heads", "x"))
+    q_rot: Float[Tensor, "b h m d_k"] = field(
+        metadata=step("b h m d_k", "Q turned by its position (Q itself without rotary)", "q")
+    )
+    k_rot: Float[Tensor, "b g m d_k"] = field(
+        metadata=step("b g m d_k", "K turned by its position (K itself without rotary)", "k")
+    )
+    scores: Float[Tensor, "b h m n"] = field(
+        metadata=step("b h m n", "Q_rot times the cached K_rot^T / sqrt(d_k)", "q_rot k_rot")
+    )
+    mask: Bool[Tensor, "b m n"] = field(metadata=step("b m n", "True where a query may see a key"))
+    pattern: Float[Tensor, "b h m n"] = field(
+        metadata=step("b h m n", "softmax over the visible keys of scores", "scores mask")
+    )
+    z: Float[Tensor, "b h m d_k"] = field(metadata=step("b h m d_k", "pattern times the cached V", "pattern v"))
+    concat: Float[Tensor, "b m h*d_k"] = field(
+        metadata=step("b m h*d_k", "the z of all heads side by side, each times its gate", "z")
+    )
+    out: Float[Tensor, "b m d_model"] = field(
+        metadata=step("b m d_model", "concat W_O (plus the output bias, if any)", "concat")
+    )
+
+
+CACHED_STEPS = steps_of(CachedTrace)
 
 
 @dataclass(frozen=True, eq=False)

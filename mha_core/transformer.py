@@ -12,9 +12,10 @@ from torch.nn.functional import gelu
 
 from mha_core.attention import GroupedQueryAttention
 from mha_core.config import AttentionConfig, ConfigError, Problem, whole_number_problem
+from mha_core.kv_cache import RunningCache
 from mha_core.masks import Mask
 from mha_core.seeds import embedding, generator_for, linear
-from mha_core.trace import AttentionTrace, ModelTrace, StreamPart
+from mha_core.trace import AttentionTrace, CachedTrace, ModelTrace, StreamPart
 
 MAX_LAYERS = 512
 MAX_VOCAB = 2_000_000
@@ -90,6 +91,18 @@ class Block(nn.Module):
         stream = stream + self.attention(self.attention_norm(stream), keep=keep, head_gate=head_gate)
         return stream + self.mlp(self.mlp_norm(stream))
 
+    def decode(
+        self,
+        stream: Float[Tensor, "b m d_model"],
+        cache: RunningCache,
+        *,
+        keep: Bool[Tensor, "b n"] | None = None,
+        head_gate: Float[Tensor, "h"] | Float[Tensor, "b h"] | None = None,
+    ) -> Float[Tensor, "b m d_model"]:
+        """The new tokens' residual stream after this block; arguments as in attention's ``decode``."""
+        stream = stream + self.attention.decode(self.attention_norm(stream), cache, keep=keep, head_gate=head_gate)
+        return stream + self.mlp(self.mlp_norm(stream))
+
 
 class Transformer(nn.Module):
     """Embedding, blocks, final norm and unembedding; the unembedding has its own weights (untied)."""
@@ -140,15 +153,60 @@ class Transformer(nn.Module):
         logits = self.unembed(self.final_norm(stream)).cpu()
         return ModelTrace(token_ids.cpu(), embedded.cpu(), tuple(parts), tuple(layers), logits)
 
-    def embedded(self, token_ids: Int[Tensor, "b n"]) -> Float[Tensor, "b n d_model"]:
-        """The residual stream before the first block: token vectors, plus position vectors where they are learned."""
+    def new_caches(self, b: int, n_max: int, *, bits: int | None = None) -> list[RunningCache]:
+        """An empty cache for each layer, with room for ``n_max`` tokens of ``b`` sentences."""
+        return [attention.new_cache(b, n_max, bits=bits) for attention in self.attention_layers()]
+
+    @torch.no_grad()
+    def decode(
+        self,
+        token_ids: Int[Tensor, "b m"],
+        caches: Sequence[RunningCache],
+        *,
+        keep: Bool[Tensor, "b n"] | None = None,
+        head_gates: HeadGates | None = None,
+    ) -> Float[Tensor, "b m vocab"]:
+        """Logits of the next tokens only; everything earlier is read from the caches (one per layer), which grow.
+
+        keep: for all tokens so far, cached and new. Sentences of uneven lengths are padded in front, so that their
+        next tokens stand side by side.
+        """
+        stream = self.embedded(token_ids, start=caches[0].seen)
+        for (block, gate), cache in zip(self._blocks(head_gates), caches, strict=True):
+            stream = block.decode(stream, cache, keep=keep, head_gate=gate)
+        return self.unembed(self.final_norm(stream))
+
+    @torch.no_grad()
+    def trace_decode(
+        self,
+        token_ids: Int[Tensor, "b m"],
+        caches: Sequence[RunningCache],
+        *,
+        keep: Bool[Tensor, "b n"] | None = None,
+        head_gates: HeadGates | None = None,
+    ) -> tuple[tuple[CachedTrace, ...], Float[Tensor, "b m vocab"]]:
+        """The same pass with every step of every layer kept, and the logits."""
+        stream = self.embedded(token_ids, start=caches[0].seen)
+        layers: list[CachedTrace] = []
+        for (block, gate), cache in zip(self._blocks(head_gates), caches, strict=True):
+            normed = block.attention_norm(stream)
+            layers.append(block.attention.trace_decode(normed, cache, keep=keep, head_gate=gate))
+            stream = stream + layers[-1].out.to(stream.device)
+            stream = stream + block.mlp(block.mlp_norm(stream))
+        return tuple(layers), self.unembed(self.final_norm(stream)).cpu()
+
+    def embedded(self, token_ids: Int[Tensor, "b n"], start: int = 0) -> Float[Tensor, "b n d_model"]:
+        """The residual stream before the first block: token vectors, plus position vectors where they are learned.
+
+        start: the position of the first token.
+        """
         if self.position is None:
             return self.embed(token_ids)
-        n, limit = token_ids.shape[1], self.position.num_embeddings
+        n, limit = start + token_ids.shape[1], self.position.num_embeddings
         if n > limit:
             message = f"{n} tokens, but the position table has {limit} rows; use at most {limit} tokens."
             raise ConfigError([Problem("n_positions", message)])
-        return self.embed(token_ids) + self.position(torch.arange(n, device=token_ids.device))
+        return self.embed(token_ids) + self.position(torch.arange(start, n, device=token_ids.device))
 
     def attention_layers(self) -> list[GroupedQueryAttention]:
         """The attention modules, first layer first."""

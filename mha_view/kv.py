@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Hashable
 from dataclasses import dataclass, replace
 from functools import cache
 
 import torch
 
 from mha_core.config import AttentionConfig
+from mha_core.kv_cache import FullCache, RingCache
 from mha_core.kv_size import KVCacheSize
 from mha_core.kv_size.presets import Preset, preset_size, presets
 from mha_core.kv_size.specs import FullAttention, Layer, SlidingWindow
@@ -22,19 +24,24 @@ from mha_view.settings import N_LAYERS, Settings
 
 KNOBS, PASTED = "knobs", "pasted"
 LONG_CONTEXT = 131_072
-MAX_MEASURED_BYTES = 64 * 2**20
+MAX_MEASURED_BYTES = 8 * 2**20
 TORCH_DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16, "int8": torch.int8}
 
 
 @dataclass(frozen=True)
 class Model:
-    """A model on the page. key: KNOBS, PASTED or the name of a preset. source: where its config was read."""
+    """A model on the page.
+
+    key: KNOBS, PASTED or the name of a preset. source: where its config was read. token: stands for it in the keys of
+    caches that all visitors share; of a pasted config it holds the layers and none of the words.
+    """
 
     key: str
     name: str
     source: str
     size: KVCacheSize
     parameters: Parameters | None
+    token: Hashable
 
     @property
     def context(self) -> int:
@@ -47,14 +54,9 @@ class Model:
         return "f32" if self.key == KNOBS else "bf16"
 
     @property
-    def source_words(self) -> str:
-        """Where the figures come from, in a sentence."""
-        return f"Read from: {self.source}."
-
-    @property
     def bare(self) -> KVCacheSize:
-        """Its layers without the words of a pasted config: what a cache shared by all visitors may hold."""
-        return replace(self.size, model_type="", config_dtype=None, caveats=(), notes=(), fields={})
+        """Its layers without the words of a pasted config: what a cache that visitors share may hold."""
+        return self.token if isinstance(self.token, KVCacheSize) else self.size
 
 
 @cache
@@ -67,7 +69,7 @@ def preset_names() -> tuple[str, ...]:
 def preset_model(name: str) -> Model:
     """A published model."""
     size = preset_size(name)
-    return Model(name, name, _preset(name).source, size, parameters(size))
+    return Model(name, name, _preset(name).source, size, parameters(size), name)
 
 
 def _preset(name: str) -> Preset:
@@ -76,8 +78,9 @@ def _preset(name: str) -> Preset:
 
 def pasted_model(size: KVCacheSize) -> Model:
     """The model whose config was pasted."""
-    name = f"pasted {shown(size.model_type)}" if size.model_type else "pasted config"
-    return Model(PASTED, name, "the text that was pasted", size, parameters(size))
+    name = f"Pasted {shown(size.model_type)}" if size.model_type else "The pasted config"
+    bare = replace(size, model_type="", config_dtype=None, caveats=(), notes=(), fields={})
+    return Model(PASTED, name, "the text that was pasted", size, parameters(size), bare)
 
 
 def knobs_model(settings: Settings) -> Model:
@@ -93,7 +96,7 @@ def knobs_model(settings: Settings) -> Model:
         config_dtype="f32",
         caveats=_knobs_caveats(settings),
     )
-    return Model(KNOBS, name, "the knobs in the sidebar", size, Parameters(count, count))
+    return Model(KNOBS, name, "the knobs in the sidebar", size, Parameters(count, count), (KNOBS, cfg, settings.mask))
 
 
 def _knobs_layer(cfg: AttentionConfig) -> Layer:
@@ -115,7 +118,7 @@ def _knobs_caveats(settings: Settings) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class Measured:
-    """A cache that was really allocated: how many tensors of which shape (b, g, n, d_k), and their bytes in all."""
+    """A cache that was really made: how many tensors of which shape (b, g, n, d_k), and their bytes in all."""
 
     tensors: int
     shape: tuple[int, int, int, int]
@@ -123,10 +126,11 @@ class Measured:
 
 
 def measured(cfg: AttentionConfig, tokens: int, batch: int, dtype: str) -> Measured | None:
-    """Allocate the keys and values of all layers and ask for their bytes; None if too large, or no dtype of torch."""
+    """Make the running cache of all layers and ask for its bytes; None if empty, too large, or no dtype of torch."""
+    kind = RingCache if isinstance(cfg.mask, WindowMask) else FullCache
     kept = min(tokens, cfg.mask.width) if isinstance(cfg.mask, WindowMask) else tokens
-    shape, kind = (batch, cfg.n_kv_heads, kept, cfg.head_dim), TORCH_DTYPES.get(dtype)
-    if kind is None or 2 * N_LAYERS * 4 * math.prod(shape) > MAX_MEASURED_BYTES:
+    shape, numbers = (batch, cfg.n_kv_heads, kept, cfg.head_dim), TORCH_DTYPES.get(dtype)
+    if numbers is None or not 0 < 2 * N_LAYERS * 4 * math.prod(shape) <= MAX_MEASURED_BYTES:
         return None
-    tensors = [torch.empty(shape, dtype=kind) for _ in range(2 * N_LAYERS)]
-    return Measured(len(tensors), shape, sum(tensor.nbytes for tensor in tensors))
+    caches = [kind((shape, shape), dtype=numbers) for _ in range(N_LAYERS)]
+    return Measured(2 * len(caches), shape, sum(cache.nbytes for cache in caches))

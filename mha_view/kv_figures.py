@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from mha_core.kv_size import KVCacheSize
 from mha_core.kv_size.hardware import Fit, Load, Roofline, fit, gpus, roofline
+from mha_core.kv_size.size import MAX_BATCH, MAX_CONTEXT
 from mha_core.kv_size.weights import Parameters, weight_bytes
 from mha_core.kv_size.whatif import alternatives
 
@@ -33,7 +34,9 @@ class Asked:
 
 def layer_rows(size: KVCacheSize, asked: Asked) -> tuple[list[tuple[str, int]], list[tuple[int, int, int]]]:
     """(kinds and how many layers are of each, (kind, bytes, bytes with windows ignored) of each layer)."""
-    kinds = list(Counter(layer.kind for layer in size.layers).items())
+    kinds = sorted(
+        Counter(layer.kind for layer in size.layers).items(), key=lambda kind: not kind[0].startswith("full")
+    )
     index = {name: i for i, (name, _) in enumerate(kinds)}
     kept = size.layer_bytes(*asked.values)
     everything = size.layer_bytes(asked.context, asked.batch, asked.dtype, "window-ignored")
@@ -41,15 +44,26 @@ def layer_rows(size: KVCacheSize, asked: Asked) -> tuple[list[tuple[str, int]], 
     return kinds, [(index[layer.kind], mine, whole) for layer, mine, whole in rows]
 
 
-def stops(asked: Asked, longest: int, against: str, axis: str) -> list[int]:
-    """Where the curves are computed: doublings on a log axis, even steps on a linear one, and the point asked for."""
+def stops(asked: Asked, longest: int, against: str, axis: str, sizes: Iterable[KVCacheSize] = ()) -> list[int]:
+    """Where the curves are computed: doublings on a log axis, even steps on a linear one, and the point asked for.
+
+    sizes: models whose windows' ends are points too, since their curves bend there.
+    """
     here = asked.context if against == "context" else asked.batch
     high = max(here, longest, LEAST_CONTEXT) if against == "context" else max(here, LEAST_BATCH)
-    top = 1 << (high - 1).bit_length()
+    power = 1 << (high - 1).bit_length()
+    top = min(power, MAX_CONTEXT if against == "context" else MAX_BATCH)
     if axis == "log":
-        found = {top >> i for i in range(LOG_STEPS + 1)} - {0}
-        return sorted(found | ({here} if here >= min(found) else set()))
-    return sorted({top * i // LINEAR_STEPS for i in range(LINEAR_STEPS + 1)} | {here})
+        found = {min(power >> i, top) for i in range(LOG_STEPS + 1)} - {0}
+    else:
+        found = {top * i // LINEAR_STEPS for i in range(LINEAR_STEPS + 1)}
+    bends = {here} | ({size.bounded.tokens for size in sizes if size.bounded} if against == "context" else set())
+    return sorted(found | {bend for bend in bends if min(found) <= bend <= top})
+
+
+def even_stops(xs: Sequence[int]) -> list[int]:
+    """Those of the stops that lie evenly on a linear axis."""
+    return [x for x in xs if x * LINEAR_STEPS % max(xs) == 0]
 
 
 def short(number: int) -> str:
@@ -62,8 +76,8 @@ def short(number: int) -> str:
 
 def marks(xs: Sequence[int], axis: str) -> dict[float, str]:
     """What stands on the x axis: every second stop, so that labels do not touch."""
-    round_ones = [x for x in xs if x & (x - 1) == 0] if axis == "log" else xs[:: max(1, len(xs) // 5)]
-    return {float(x): short(x) for x in (round_ones[::-2][::-1] if axis == "log" else round_ones)}
+    found = [x for x in xs if x & (x - 1) == 0][::-2] if axis == "log" else even_stops(xs)[::4]
+    return {float(x): short(x) for x in sorted(found)}
 
 
 def curves(

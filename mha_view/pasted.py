@@ -17,8 +17,7 @@ def packed_text(text: str) -> str | None:
     """The text compressed for a link; None where the link would grow too long."""
     if len(text) > MAX_UNPACKED:
         return None
-    # "surrogatepass": half a sign that a browser let through is no reason to fail.
-    code = base64.urlsafe_b64encode(zlib.compress(text.encode("utf-8", "surrogatepass"), 9)).decode().rstrip("=")
+    code = base64.urlsafe_b64encode(zlib.compress(text.encode("utf-8", "replace"), 9)).decode().rstrip("=")
     return code if len(code) <= MAX_CODE else None
 
 
@@ -28,7 +27,7 @@ def unpacked_text(code: str) -> str | None:
         data = base64.b64decode(code + "=" * (-len(code) % 4), altchars=b"-_", validate=True)
         opened = zlib.decompressobj()
         text = opened.decompress(data, MAX_UNPACKED)
-        return text.decode("utf-8", "surrogatepass") if opened.eof else None
+        return text.decode("utf-8") if opened.eof else None
     except (binascii.Error, ValueError, zlib.error):
         return None
 

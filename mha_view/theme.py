@@ -57,5 +57,5 @@ def bytes_text(count: int) -> str:
 
 
 def small(value: float) -> str:
-    """A deviation as people write it: "0" or "3.6e-07"."""
-    return "0" if value == 0 else f"{value:.1e}"
+    """A deviation as people write it: "0", "3.6e-07" or "6.02"."""
+    return "0" if value == 0 else f"{value:.1e}" if abs(value) < 0.001 else f"{value:.3g}"

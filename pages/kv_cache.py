@@ -13,10 +13,11 @@ def render(settings: Settings) -> None:
     kv_choose.choose(now)
     if now.model is not None:
         kv_answer.answer(settings, now.model, now.asked)
-        kv_answer.layers(now.model, now.asked)
-        kv_answer.terms(now.model, now.asked)
+        if now.model.size.layers_with_kv:
+            kv_answer.layers(now.model, now.asked)
+            kv_answer.terms(now.model, now.asked)
         kv_charts.charts(now.model, now.asked)
         kv_fit.fits(now.model, now.asked)
         kv_charts.compare(settings, now.model, now.asked)
     pooled_section(settings)
-    kv_lesson.lesson(now.context)
+    kv_lesson.lesson(now.defaults)

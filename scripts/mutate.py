@@ -20,8 +20,12 @@ ROOT = Path(__file__).parents[1]
 COPIED = ("mha_core", "tests", "pyproject.toml")
 ATTENTION, TRACE, JOINED = "mha_core/attention.py", "mha_core/trace.py", "mha_core/joined.py"
 ROLES, EVIDENCE = "mha_core/analysis/roles.py", "mha_core/analysis/evidence.py"
-MEASURES = "mha_core/analysis/measures.py"
 POOLING, POOLING_COST = "mha_core/analysis/pooling.py", "mha_core/analysis/pooling_cost.py"
+ORDERS, RESHAPE, TIMING = (f"mha_core/analysis/{name}.py" for name in ("orders", "reshape", "timing"))
+MEASURES, RESIDUAL = "mha_core/analysis/measures.py", "mha_core/analysis/residual.py"
+TRANSFORMER = "mha_core/transformer.py"
+CACHE, LATENT = "mha_core/kv_cache.py", "mha_core/latent.py"
+DECODING, WORK = "mha_core/decoding.py", "mha_core/work.py"
 CONFIG, MASKS, TEXT = "mha_core/config.py", "mha_core/masks.py", "mha_core/text.py"
 KV_SIZE = "mha_core/kv_size"
 
@@ -46,8 +50,8 @@ MUTATIONS = (
     Mutation(
         "values: heads share values as tile does, not repeat_interleave",
         ATTENTION,
-        "    folded = rounded.reshape(b * g, h // g * n, n)\n",
-        "    folded = rounded.unflatten(1, (h // g, g)).transpose(1, 2).reshape(b * g, h // g * n, n)\n",
+        "    folded = rounded.reshape(b * g, h // g * n, n_keys)\n",
+        "    folded = rounded.unflatten(1, (h // g, g)).transpose(1, 2).reshape(b * g, h // g * n, n_keys)\n",
     ),
     Mutation("kv_head_of: i mod g", CONFIG, "return head // self.heads_per_kv", "return head % self.n_kv_heads"),
     Mutation(
@@ -204,7 +208,7 @@ MUTATIONS = (
         "forward: W_O dropped",
         ATTENTION,
         "return _product(_concat(_gated(z, head_gate)), self.W_O)",
-        "return _concat(_gated(z, head_gate))[..., : x.shape[-1]]",
+        "return _concat(_gated(z, head_gate))[..., : self.cfg.d_model]",
     ),
     Mutation(
         "trace: W_O dropped", ATTENTION, "functional.linear(concat, weight, matrix.bias)", "concat[..., : x.shape[-1]]"
@@ -265,7 +269,10 @@ MUTATIONS = (
     Mutation("head_gate ignored", ATTENTION, "return z if head_gate is None else", "return z if True else"),
     Mutation("head_gate along tokens", ATTENTION, "head_gate.to(z)[..., None, None]", "head_gate.to(z).mean()"),
     Mutation(
-        "scores are kept masked", ATTENTION, '"scores": scores,', '"scores": torch.where(mask[:, None], scores, -1e9),'
+        "scores are kept masked",
+        ATTENTION,
+        '"k_rot": k_rot,\n            "scores": scores,',
+        '"k_rot": k_rot,\n            "scores": torch.where(mask[:, None], scores, -1e9),',
     ),
     Mutation(
         "w_o_slice: rows of nn.Linear.weight",
@@ -308,13 +315,11 @@ MUTATIONS = (
     ),
     Mutation(
         "transformer: norm left out before attention",
-        "mha_core/transformer.py",
+        TRANSFORMER,
         "self.attention(self.attention_norm(stream)",
         "self.attention((stream)",
     ),
-    Mutation(
-        "transformer: a part replaces the stream", "mha_core/transformer.py", "(before + write).cpu()", "write.cpu()"
-    ),
+    Mutation("transformer: a part replaces the stream", TRANSFORMER, "(before + write).cpu()", "write.cpu()"),
     Mutation("text: look-up minds the case", TEXT, "rows.get(word, rows.get(word.casefold()))", "rows.get(word)"),
     Mutation(
         "text: labels lose their last letter's mark", TEXT, 'unicodedata.category(char).startswith("M")\n', "False\n"
@@ -480,6 +485,279 @@ MUTATIONS = (
         'one["bf16_dense_TFLOPs"] * 1e12',
         'one["bf16_dense_TFLOPs"] * 2e12',
     ),
+    Mutation(
+        "orders: the loop deals KV heads out as tile does",
+        ORDERS,
+        "[block for block in blocks for _ in range(self.trace.cfg.n_heads // len(blocks))]",
+        "blocks * (self.trace.cfg.n_heads // len(blocks))",
+    ),
+    Mutation("orders: an order is held against itself", ORDERS, "_largest(given - out)", "_largest(given - given)"),
+    Mutation(
+        "orders: the view is transposed after all",
+        ORDERS,
+        "heads = x.reshape(-1, len(x), cfg.head_dim)",
+        "heads = x.reshape(len(x), -1, cfg.head_dim).transpose(1, 0, 2)",
+    ),
+    Mutation(
+        "orders: harmless is told of Q alone",
+        ORDERS,
+        "for heads in (cfg.n_heads, cfg.n_kv_heads)",
+        "for heads in (cfg.n_heads,)",
+    ),
+    Mutation(
+        "orders: queries of the wrong orders are not turned",
+        ORDERS,
+        "    q, k = _turned(q, cfg), _turned(k, cfg)\n",
+        "    k = _turned(k, cfg)\n",
+    ),
+    Mutation(
+        "reshape: what is not contiguous counts as copied",
+        RESHAPE,
+        "tensor.data_ptr() != product.data_ptr()",
+        "not tensor.is_contiguous()",
+    ),
+    Mutation("reshape: owner with heads and d_k swapped", RESHAPE, "address // d_k % heads", "address // heads % d_k"),
+    Mutation(
+        "reshape: the wrong order is transposed", RESHAPE, "wrong = product.view(1, heads, n, d_k)", "wrong = turned"
+    ),
+    Mutation("timing: the big product is timed twice", TIMING, "_seconds(passes[name]", '_seconds(passes["big"]'),
+    Mutation("timing: seconds of all repeats", TIMING, "(clock() - start) / repeats", "(clock() - start)"),
+    Mutation(
+        "timing: an output is held against itself", TIMING, "(outputs[0] - outputs[1], ", "(outputs[1] - outputs[1], "
+    ),
+    Mutation(
+        "timing: refused when all is made",
+        TIMING,
+        "    refuse_too_large(n, d_model, n_heads)\n    device",
+        "    device",
+    ),
+    Mutation("seeds: meta layers get numbers", "mha_core/seeds.py", '.type == "meta":', '.type == "none":'),
+    Mutation("residual: the last token's heads", RESIDUAL, "attention.concat[0, row]", "attention.concat[0, -1]"),
+    Mutation("residual: output bias forgotten", RESIDUAL, "if layer.W_O.bias is not None:", "if False:"),
+    Mutation("residual: a sum checked against itself", RESIDUAL, "np.abs(stream - traced)", "np.abs(stream - stream)"),
+    Mutation("lens: the norm's bias left out", RESIDUAL, "* self.gain + self.shift", "* self.gain"),
+    Mutation("lens: a word stands behind itself", RESIDUAL, "(self.logits > self", "(self.logits >= self"),
+    Mutation("attribution: mean not subtracted", RESIDUAL, "float(_centred(part.write) /", "float(part.write /"),
+    Mutation("attribution: the norm's gain left out", RESIDUAL, "/ spread * read.gain @", "/ spread @"),
+    Mutation("attribution: spread of an early stream", RESIDUAL, "found.stages[-1].stream)", "found.stages[0].stream)"),
+    Mutation("attribution: spread without eps", RESIDUAL, "stream.var() + self.eps", "stream.var()"),
+    Mutation("attribution: the norm's bias counts nothing", RESIDUAL, "float(self.shift @ direction)", "0.0"),
+    Mutation(
+        "attribution: sorted by sign, not by size", RESIDUAL, "argsort(-np.abs(values)", "argsort(-np.array(values)"
+    ),
+    Mutation(
+        "attribution: sum checked against itself",
+        RESIDUAL,
+        "abs(sum(values) - difference)",
+        "abs(sum(values) - sum(values))",
+    ),
+    Mutation("cache: written one place off", CACHE, "rows.write(start, fresh)", "rows.write(max(0, start - 1), fresh)"),
+    Mutation("cache: read one row short", CACHE, "rows.read(self.seen) for", "rows.read(max(1, self.seen - 1)) for"),
+    Mutation(
+        "cache: a place for each of the h heads",
+        ATTENTION,
+        "shape = (b, self.cfg.n_kv_heads,",
+        "shape = (b, self.cfg.n_heads,",
+    ),
+    Mutation(
+        "cache: g expanded to h at every step",
+        ATTENTION,
+        "    rows = q.reshape(b, keys.shape[1], -1, d_k)\n",
+        "    rows, keys, values = q, *(t.repeat_interleave(h // t.shape[1], 1) for t in (keys, values))\n",
+    ),
+    Mutation(
+        "cache: heads share as tile does",
+        ATTENTION,
+        "rows = q.reshape(b, keys.shape[1], -1, d_k)",
+        "rows = q.unflatten(1, (-1, keys.shape[1])).transpose(1, 2).reshape(b, keys.shape[1], -1, d_k)",
+    ),
+    Mutation("cache: a refused token is counted", CACHE, "            self.seen = start\n", "            pass\n"),
+    Mutation(
+        "cache: reset forgets nothing", CACHE, "        self.seen = 0\n\n    def copy", "        pass\n\n    def copy"
+    ),
+    Mutation("cache: a copy shares its memory", CACHE, "return deepcopy(self)", "return self"),
+    Mutation(
+        "cache: bytes used are all bytes", CACHE, "return self.nbytes // self.room * self.size", "return self.nbytes"
+    ),
+    Mutation("cache: its formula forgets the scales", CACHE, " + SCALE.itemsize", ""),
+    Mutation("cache: padding is seen", CACHE, "return visible if keep is None else", "return visible if True else"),
+    Mutation(
+        "cache: padding by place, not by position", CACHE, "keep[:, None, keys.to(keep.device)]", "keep[:, None, -n:]"
+    ),
+    Mutation(
+        "ring: off by one",
+        CACHE,
+        "rows.write(self.seen % self.room, fresh)",
+        "rows.write((self.seen + 1) % self.room, fresh)",
+    ),
+    Mutation(
+        "ring: one place too few",
+        ATTENTION,
+        "window = mask.width if isinstance",
+        "window = mask.width - 1 if isinstance",
+    ),
+    Mutation(
+        "ring: a prompt begins one place off",
+        CACHE,
+        "start = (self.seen + n_new - last.shape[-2]) % self.room",
+        "start = (self.seen + n_new - last.shape[-2] + 1) % self.room",
+    ),
+    Mutation(
+        "ring: the oldest is always row 0",
+        CACHE,
+        "oldest = self.seen % self.room if self.seen > self.room else 0",
+        "oldest = 0",
+    ),
+    Mutation(
+        "ring: positions off by one", CACHE, "(self.seen - 1 - slots) // self.room", "(self.seen - slots) // self.room"
+    ),
+    Mutation("ring: the newest is last", CACHE, "if self._in_order else (self.seen - 1) % self.room", "if True else 0"),
+    Mutation(
+        "ring: wider than the window, all is seen",
+        ATTENTION,
+        " and not (isinstance(mask, SlidingWindow) and n > mask.width)",
+        "",
+    ),
+    Mutation(
+        "quantised: one scale for the whole tensor",
+        CACHE,
+        "wide.abs().amax(-1, keepdim=True)",
+        "wide.abs().amax().expand(*wide.shape[:-1], 1)",
+    ),
+    Mutation(
+        "quantised: one scale for all heads of a token",
+        CACHE,
+        "wide.abs().amax(-1, keepdim=True)",
+        "wide.abs().amax((-3, -1), keepdim=True).expand(*wide.shape[:-1], 1)",
+    ),
+    Mutation("quantised: rounded down", CACHE, ").round().clamp(", ").floor().clamp("),
+    Mutation(
+        "quantised: halves of a byte swapped",
+        CACHE,
+        "return low | (high << 4), scales",
+        "return high | (low << 4), scales",
+    ),
+    Mutation(
+        "quantised: a prompt is attended to unrounded",
+        CACHE,
+        "return self._restored(*self._rounded(new))",
+        "return new",
+    ),
+    Mutation(
+        "rotary: queries one place off in decode",
+        ATTENTION,
+        "q_rot, k_rot = self._turned(cache.seen, q, k)",
+        "(q_rot,), (k_rot,) = self._turned(cache.seen + 1, q), self._turned(cache.seen, k)",
+    ),
+    Mutation(
+        "rotary: queries and keys one place off in decode",
+        ATTENTION,
+        "self._turned(cache.seen, q, k)",
+        "self._turned(cache.seen + 1, q, k)",
+    ),
+    Mutation("rotary: every new token is the first", ATTENTION, "table.narrow(1, start, m)", "table.narrow(1, 0, m)"),
+    Mutation(
+        "rotary: the table turns the other way", ATTENTION, "torch.cat((-sin, sin), -1)", "torch.cat((sin, -sin), -1)"
+    ),
+    Mutation(
+        "decode: learned positions start at 0",
+        TRANSFORMER,
+        "torch.arange(start, n, device",
+        "torch.arange(0, n - start, device",
+    ),
+    Mutation(
+        "decode: a full row where nothing is visible",
+        ATTENTION,
+        "return torch.where(visible.any(-1, keepdim=True), z, 0.0)",
+        "return z + 1.0 * ~visible.any(-1, keepdim=True)",
+    ),
+    Mutation(
+        "latent: scale of the content alone", LATENT, "(self.head_dim + self.rope_dim) ** -0.5", "self.head_dim**-0.5"
+    ),
+    Mutation(
+        "latent: cut off at the wrong end", LATENT, "gathered[..., : self.cfg.rank]", "gathered[..., -self.cfg.rank :]"
+    ),
+    Mutation(
+        "latent: rotary key not turned",
+        LATENT,
+        "rotate(self.W_KR(x)[:, None], positions, self.cfg.rotary_base)[:, 0]",
+        "self.W_KR(x) + 0 * positions[:, None]",
+    ),
+    Mutation(
+        "latent: W_UK absorbed by the wrong heads",
+        LATENT,
+        "q @ self.W_UK.weight.unflatten(0, (self.cfg.n_heads, -1))",
+        "q @ self.W_UK.weight.unflatten(0, (self.cfg.n_heads, -1)).flip(0)",
+    ),
+    Mutation(
+        "latent: cached for every head",
+        LATENT,
+        "(b, n_max, self.cfg.cached_width), bits)",
+        "(b, n_max, self.cfg.cached_width * 2), bits)",
+    ),
+    Mutation(
+        "truncated: keys turned by their place",
+        LATENT,
+        "positions, newest = cache.positions(k.shape[2]).to(x.device)",
+        "positions, newest = torch.arange(k.shape[2])",
+    ),
+    Mutation(
+        "truncated: one direction too few",
+        LATENT,
+        "sizes[:rank, None] * right[:rank]",
+        "sizes[:rank, None] * right[:rank] * (torch.arange(rank) < rank - 1)[:, None]",
+    ),
+    Mutation(
+        "truncated: kept is not squared",
+        LATENT,
+        "sizes[:rank].square().sum() / sizes.square().sum()",
+        "sizes[:rank].sum() / sizes.sum()",
+    ),
+    Mutation("truncated: biases dropped", LATENT, "None if layer.W_K.bias is None else", "None if True else"),
+    Mutation(
+        "sampling: top-p leaves out the one that reaches p",
+        DECODING,
+        "ranked.cumsum(0) - ranked >= self.top_p",
+        "ranked.cumsum(0) >= self.top_p",
+    ),
+    Mutation(
+        "sampling: top-p keeps one too many",
+        DECODING,
+        "ranked.cumsum(0) - ranked >= self.top_p",
+        "ranked.cumsum(0) - 2 * ranked >= self.top_p",
+    ),
+    Mutation("sampling: top-k keeps one too many", DECODING, "ranked[self.top_k :]", "ranked[self.top_k + 1 :]"),
+    Mutation("sampling: temperature multiplies", DECODING, "above / self.temperature", "above * self.temperature"),
+    Mutation(
+        "sampling: nothing is subtracted first", DECODING, "logits.double() - logits.double().max()", "logits.double()"
+    ),
+    Mutation(
+        "sampling: draws by step, not by position", DECODING, '"token", len(self.tokens))', '"token", self._number)'
+    ),
+    Mutation(
+        "decoding: a forced token is not read",
+        DECODING,
+        "self._unread, self._number = [step.token],",
+        "self._unread, self._number = [int(logits.argmax())],",
+    ),
+    Mutation(
+        "decoding: watching spoils the caches",
+        DECODING,
+        "copies = [cache.copy() for cache in self._caches]",
+        "copies = self._caches",
+    ),
+    Mutation(
+        "decoding: recomputing keeps the past", DECODING, "                cache.reset()\n", "                pass\n"
+    ),
+    Mutation(
+        "decoding: one token too few",
+        DECODING,
+        "return len(self.tokens) > self._n_max",
+        "return len(self.tokens) >= self._n_max",
+    ),
+    Mutation("decoding: ring counted as if all were kept", DECODING, "else min(n, room))", "else n)"),
+    Mutation("work: results are not written", WORK, "t * (r * i + i * c + r * c)", "t * (r * i + i * c)"),
+    Mutation("work: counted once, not added up", WORK, "self.work += _measured", "self.work = _measured"),
     Mutation("config: g need not divide h", CONFIG, "if cfg.n_heads % cfg.n_kv_heads:", "if False:"),
     Mutation(
         "config: True is a number",

@@ -18,14 +18,14 @@ from mha_core.analysis.claim_values import (
     OneSoftmax,
     Parameters,
     Reshapes,
-    Run,
     Setting,
     Spread,
     runs,
 )
+from mha_core.analysis.orders import Run, attended, looped, projected, softmax, split_and_tiled, split_by_view
 from mha_core.attention import GroupedQueryAttention
 from mha_core.config import AttentionConfig, divisors, valid_choices
-from mha_core.params import attention_parameters
+from mha_core.params import attention_parameters, held_parameters
 from mha_core.trace import AttentionTrace
 
 D_MODELS = (24, 60, 128, 512)
@@ -54,7 +54,7 @@ def _heads(d_model: int) -> tuple[int, ...]:
 
 def _counted(d_model: int, h: int, g: int) -> Counted:
     cfg = AttentionConfig(d_model, h, g)
-    held = sum(parameter.numel() for parameter in GroupedQueryAttention(cfg).parameters())
+    held = sum(held_parameters(cfg).values())
     formula = 2 * d_model**2 + 2 * d_model * g * (d_model // h)
     return Counted(d_model, h, g, held, sum(attention_parameters(cfg).values()), formula)
 
@@ -195,9 +195,9 @@ def reshapes(settings: Sequence[Setting] = SETTINGS, seeds: Sequence[int] = SEED
     """
     cases = list(runs(settings, seeds))
     right = [np.hstack([z for _, z in looped(one)]) @ one.W_O for one in cases]
-    views = [(one, attended(one, *(split_by_view(x, one) for x in projected(one)))) for one in cases]
+    views = [(one, attended(one, *(split_by_view(x, one.trace.cfg) for x in projected(one)))) for one in cases]
     shared = [one for one in cases if 1 < one.trace.cfg.n_kv_heads < one.trace.cfg.n_heads]
-    tiles = [(one, attended(one, *(split_and_tiled(x, one) for x in projected(one)))) for one in shared]
+    tiles = [(one, attended(one, *(split_and_tiled(x, one.trace.cfg) for x in projected(one)))) for one in shared]
     mistaken = [*views, *tiles]
     return Reshapes(
         max(_largest(out - one.forward) for one, out in zip(cases, right, strict=True)),
@@ -207,49 +207,6 @@ def reshapes(settings: Sequence[Setting] = SETTINGS, seeds: Sequence[int] = SEED
         len(mistaken),
         sum(wrong[1].shape == one.forward.shape for one, wrong in mistaken),
     )
-
-
-def looped(one: Run) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Pattern (n, n) and z (n, d_k) of each head, computed with its own three small matrices."""
-    x, visible, scale = one.step("x"), one.step("mask"), np.sqrt(one.trace.cfg.head_dim)
-    found = []
-    for W_Q, W_K, W_V in zip(one.heads(one.W_Q), one.heads(one.W_K), one.heads(one.W_V), strict=True):
-        pattern = softmax((x @ W_Q) @ (x @ W_K).T / scale, visible)
-        found.append((pattern, pattern @ (x @ W_V)))
-    return found
-
-
-def projected(one: Run) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """x times each of the three big matrices, not yet split: (n, h d_k), and twice (n, g d_k)."""
-    x = one.step("x")
-    return x @ one.W_Q, x @ one.W_K, x @ one.W_V
-
-
-def split_by_view(x: np.ndarray, one: Run) -> np.ndarray:
-    """The first mistake, (h, n, d_k): the numbers are cut into heads in the order in which they lie in memory."""
-    n, d_k = len(x), one.trace.cfg.head_dim
-    heads = x.reshape(-1, n, d_k)
-    return heads.repeat(one.trace.cfg.n_heads // len(heads), axis=0)
-
-
-def split_and_tiled(x: np.ndarray, one: Run) -> np.ndarray:
-    """The second mistake, (h, n, d_k): split rightly, but head i reads KV head i mod g."""
-    heads = x.reshape(len(x), -1, one.trace.cfg.head_dim).transpose(1, 0, 2)
-    return np.tile(heads, (one.trace.cfg.n_heads // len(heads), 1, 1))
-
-
-def attended(one: Run, q: np.ndarray, k: np.ndarray, v: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Patterns (h, n, n) and the output (n, d_model) of heads that are split already."""
-    pattern = softmax(q @ k.transpose(0, 2, 1) / np.sqrt(one.trace.cfg.head_dim), one.step("mask"))
-    # (h, n, d_k) -> (n, h d_k)
-    concat = (pattern @ v).transpose(1, 0, 2).reshape(len(one.forward), -1)
-    return pattern, concat @ one.W_O
-
-
-def softmax(scores: np.ndarray, visible: np.ndarray) -> np.ndarray:
-    """Softmax of each row over its visible keys."""
-    weights = np.where(visible, np.exp(scores - scores.max(-1, keepdims=True)), 0.0)
-    return weights / weights.sum(-1, keepdims=True)
 
 
 def _largest(difference: np.ndarray) -> float:

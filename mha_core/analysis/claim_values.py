@@ -6,14 +6,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
 
-import numpy as np
 import torch
 
+from mha_core.analysis.orders import Run, run_of
 from mha_core.attention import GroupedQueryAttention
 from mha_core.config import AttentionConfig
 from mha_core.masks import MASKS
 from mha_core.seeds import generator_for
-from mha_core.trace import AttentionTrace
 
 # With the layers' own spread of weights, inputs of spread 1 give nearly uniform maps, on which all maps look alike.
 INPUT_SPREAD = 2.0
@@ -155,36 +154,12 @@ class Claims:
     reshapes: Reshapes
 
 
-@dataclass(frozen=True, eq=False)
-class Run:
-    """One sentence through one layer: our core's trace, and the matrices as the formulas have them (x W)."""
-
-    trace: AttentionTrace
-    forward: np.ndarray
-    W_Q: np.ndarray
-    W_K: np.ndarray
-    W_V: np.ndarray
-    W_O: np.ndarray
-
-    def step(self, name: str) -> np.ndarray:
-        """A step of the trace in float64, without the batch axis."""
-        return getattr(self.trace, name)[0].numpy()
-
-    def heads(self, matrix: np.ndarray) -> list[np.ndarray]:
-        """For each query head its columns (d_model, d_k) of W_Q, or its KV head's of W_K or W_V: neighbours share."""
-        d_k = self.trace.cfg.head_dim
-        blocks = [matrix[:, start : start + d_k] for start in range(0, matrix.shape[1], d_k)]
-        return [block for block in blocks for _ in range(self.trace.cfg.n_heads // len(blocks))]
-
-
 def run(setting: Setting, seed: int) -> Run:
     """Weights and input of one seed, in float64; the input has a stream of its own."""
     layer = GroupedQueryAttention(setting.config(seed)).double()
     generator = generator_for(seed, "claims", setting.n, setting.d_model)
     x = INPUT_SPREAD * torch.randn(1, setting.n, setting.d_model, generator=generator, dtype=torch.float64)
-    matrices = {name: getattr(layer, name).weight.detach().T.numpy() for name in ("W_Q", "W_K", "W_V", "W_O")}
-    with torch.no_grad():
-        return Run(layer.trace(x), layer(x)[0].numpy(), **matrices)
+    return run_of(layer, layer.trace(x))
 
 
 def runs(settings: Sequence[Setting], seeds: Sequence[int]) -> Iterator[Run]:

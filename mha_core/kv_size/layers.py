@@ -40,12 +40,19 @@ class Reading:
         """The fields that may hold the window."""
         return (*f.WINDOW, *rules.EXTRA_WINDOW.get(self.config.model_type, ()))
 
+    @property
+    def switched_on(self) -> bool:
+        """Whether windows count: some models must say so, the others may say that they do not."""
+        if self.config.model_type in rules.WINDOW_NEEDS_FLAG:
+            return self.config.get("use_sliding_window") is True
+        return not self.config.switched_off("use_sliding_window")
+
     def window_checked(self, kinds: list[str]) -> tuple[list[str], tuple[str, ...]]:
         """The kinds with windows that are off or never bind as what they are: full attention."""
         if not any(kind in ("sliding", "hybrid_sliding") for kind in kinds):
             return kinds, ()
         name = self.config.first(self.window_names)
-        if self.config.switched_off("use_sliding_window") or (name and self.config.get(name) is False):
+        if not self.switched_on or (name and self.config.get(name) is False):
             return self.unbound(kinds), ()
         if name is None:
             return self.no_window(kinds)

@@ -73,6 +73,20 @@ PATTERNS: dict[str, Every] = {
 ALL_SLIDE = frozenset(
     ("mistral", "mixtral", "ministral", "ministral3", "starcoder2", "phi3", "phi3_v", "phimoe", "phi4_multimodal")
 )
+# These have a window only where use_sliding_window says so (the class default is false).
+WINDOW_NEEDS_FLAG = frozenset(
+    (
+        "qwen2",
+        "qwen2_moe",
+        "qwen3",
+        "qwen3_moe",
+        "qwen2_vl",
+        "qwen2_vl_text",
+        "qwen2_5_vl",
+        "qwen2_5_vl_text",
+        "smollm3",
+    )
+)
 # These need no use_sliding_window to switch on max_window_layers.
 WINDOW_WITHOUT_FLAG = frozenset(("dots1", "deepseek_ocr2"))
 # Attention and a state stand side by side in every layer.

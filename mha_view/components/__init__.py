@@ -21,12 +21,13 @@ from mha_view.theme import palette
 FOLDER = Path(__file__).parent
 
 
-def declare(name: str, *, picture: bool = True, matrix: bool = False) -> Callable[..., Any]:
+def declare(name: str, *, picture: bool = True, matrix: bool = False, units: bool = False) -> Callable[..., Any]:
     """Register the part in folder ``name``; call it once, at import.
 
-    picture: it can draw maps and export itself. matrix: it draws signed matrices too.
+    picture: it can draw maps and export itself. matrix: it draws signed matrices too. units: it tells bytes.
     """
-    layers = [FOLDER / "base", *([FOLDER / "draw"] if picture else []), *([FOLDER / "matrix"] if matrix else [])]
+    wanted = {"draw": picture, "matrix": matrix, "units": units}
+    layers = [FOLDER / "base", *(FOLDER / layer for layer, used in wanted.items() if used)]
     # A large part is cut into several scripts; the one with its name comes last.
     others = sorted(path.with_suffix("") for path in (FOLDER / name).glob("*.js") if path.stem != name)
     layers += [*others, FOLDER / name / name]

@@ -110,6 +110,9 @@ function svgDocument(width, height, inks, body) {
     `${svgRect(0, 0, width, height, inks.paper)}${body}</svg>`;
 }
 
+// SVG text as an element: it is parsed as XML, and all text in it was escaped.
+const node = (svg) => document.importNode(new DOMParser().parseFromString(svg, "image/svg+xml").documentElement, true);
+
 function save(name, blob) {
   const link = el("a", { href: URL.createObjectURL(blob), download: name });
   link.click();

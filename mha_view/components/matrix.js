@@ -35,6 +35,32 @@ function bitmapOf({ values, rows, cols }, fill, ramps, hidden) {
   return canvas;
 }
 
+// One vector as a strip: colours, digits where there is room, and each number on pointing or by arrow keys.
+function strip(scene, values, kv, range, width, tall, what) {
+  const { theme, inks, view } = scene, count = values.length, cell = width / count, canvas = sizedCanvas(width, tall), pen = canvas.getContext("2d");
+  pen.imageSmoothingEnabled = count > width;
+  pen.drawImage(bitmapOf(pooled(values, 1, count), (value) => value / range.full, rampsFor(kv, theme, inks), null), 0, 0, width, tall);
+  if (cell >= 6) { pen.fillStyle = inks.paper; for (let i = 1; i < count; i++) pen.fillRect(i * cell - 0.5, 0, 1, tall); }
+  if (cell >= 25) {
+    Object.assign(pen, { font: `${Math.min(11, cell / 2.7)}px sans-serif`, textAlign: "center", textBaseline: "middle" });
+    values.forEach((value, i) => { pen.fillStyle = Math.abs(value) / range.full > 0.55 ? inks.paper : inks.ink; pen.fillText(short(value), (i + 0.5) * cell, tall / 2 + 0.5); });
+  }
+  let at = 0;
+  const block = what.startsWith("z of") ? 1 : Math.ceil(view.dModel / count);
+  const tell = () => scene.say(`${what}, dimension ${block === 1 ? at : `${at * block} to ${Math.min(view.dModel, (at + 1) * block) - 1}, the largest in size`}: ${num(values[at])}`);
+  Object.assign(canvas, { tabIndex: 0, onfocus: tell, onmousemove: (event) => { at = Math.max(0, Math.min(count - 1, Math.floor(event.offsetX / cell))); tell(); } });
+  canvas.onkeydown = (event) => {
+    const by = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+    if (!by) return;
+    event.preventDefault();
+    at = Math.max(0, Math.min(count - 1, at + by));
+    tell();
+  };
+  canvas.setAttribute("role", "application");
+  canvas.setAttribute("aria-label", `${what}: ${count} numbers, arrow keys move`);
+  return canvas;
+}
+
 // The true range; where a few numbers are far above the rest, full colour begins below the largest, and that is said.
 function signedLegend(inks, colour, { full, most }, name) {
   const over = most > full * 1.001 ? ` and more (largest ${num(most)})` : "";

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from mha_core.kv_size.__main__ import as_dict
 from mha_core.kv_size.engines import ENGINES
-from mha_core.kv_size.explain import explain
+from mha_core.kv_size.explain import Term, explain
 from mha_core.kv_size.formats import FORMATS
 from mha_core.kv_size.units import binary
 from mha_core.kv_size.whatif import saving
@@ -14,7 +15,7 @@ from mha_view.components.facts import facts_strip
 from mha_view.components.layers import layer_strip
 from mha_view.components.notes import Note, show_notes
 from mha_view.components.table import table
-from mha_view.kv import KNOBS, Model
+from mha_view.kv import KNOBS, PASTED, Model
 from mha_view.kv_figures import Asked, layer_rows
 from mha_view.recipe import app_recipe
 from mha_view.settings import Settings
@@ -27,8 +28,11 @@ Fact = tuple[str, str, str]
 
 def answer(settings: Settings, model: Model, asked: Asked) -> None:
     """One sentence and the figures; under them whatever a reader of the figures must know."""
-    facts = [*_facts(model, asked), *_measured(settings, model, asked)]
-    facts_strip(facts, key="kv_answer", lead=_lead(model, asked), caption=model.source_words, main=True)
+    facts = state.cached_figures(("answer", model.token, asked), lambda: _facts(model, asked))
+    measured = _measured(settings, model, asked)
+    facts_strip(
+        [*facts, *measured], key="kv_answer", lead=_lead(model, asked), caption=f"Read from: {model.source}.", main=True
+    )
     show_notes(_notes(model, asked), key="kv_caveats")
 
 
@@ -125,10 +129,14 @@ def _notes(model: Model, asked: Asked) -> list[Note]:
 
 def _measured(settings: Settings, model: Model, asked: Asked) -> list[Fact]:
     """For the visitor's own model: beside the formula the bytes of a cache that is really allocated."""
-    if model.key != KNOBS or asked.engine != "ideal":
+    if model.key != KNOBS or asked.engine != "ideal" or asked.context * asked.batch == 0:
         return []
-    label = "measured on real tensors"
-    found = kv.measured(settings.attention(), asked.context, asked.batch, asked.dtype)
+    label, cfg = "measured on a real cache", settings.attention()
+
+    def make() -> kv.Measured | None:
+        return kv.measured(cfg, asked.context, asked.batch, asked.dtype)
+
+    found = state.cached_figures(("measured", model.token, asked), make)
     if found is None:
         limit = binary(kv.MAX_MEASURED_BYTES)
         return [(label, "not here", f"up to {limit} in {', '.join(kv.TORCH_DTYPES)} only")]
@@ -138,22 +146,28 @@ def _measured(settings: Settings, model: Model, asked: Asked) -> list[Fact]:
 
 def layers(model: Model, asked: Asked) -> None:
     """A bar for each layer."""
-    kinds, rows = state.cached_figures(("layers", model.bare, asked), lambda: layer_rows(model.size, asked))
-    keeps = {kind for kind, n_bytes, _ in rows if n_bytes}
-    said = [f"{count} {kind}{_bound(model, kind)}" for kind, count in kinds]
-    words = [one if i in keeps else f"{one}: nothing that grows with the text" for i, one in enumerate(said)]
-    top = max((n for _, n, _ in rows), default=0)
-    caption = f"Every layer of {model.name}, from 0 to {binary(top)}."
-    caption += " Hatched: what an engine that ignores windows would hold." if model.size.bounded else ""
+    rows, said, kinds = state.cached_figures(("layers", model.token, asked), lambda: _layers(model, asked))
+    top = max((n_bytes for _, _, n_bytes in rows), default=0)
+    hatched = " Hatched: what an engine that ignores windows would hold." if model.size.bounded else ""
     layer_strip(
         rows,
-        kinds=[(kind, word, KIND_HUES.get(kind, OTHER_HUE)) for (kind, _), word in zip(kinds, words, strict=True)],
+        kinds=kinds,
         title=f"Layer by layer: {' · '.join(said)}",
-        caption=caption,
+        caption=f"Every layer of {model.name}, from 0 to {binary(top)}.{hatched}",
         recipe=_recipe(model, asked, "layers"),
         key="kv_layers",
         file="headroom-kv-layers",
     )
+
+
+def _layers(model: Model, asked: Asked) -> tuple[list[tuple[int, int, int]], list[str], list[tuple[str, str, int]]]:
+    """The bars, the kinds in words, and their legend; full layers first."""
+    kinds, rows = layer_rows(model.size, asked)
+    keeps = {kind for kind, n_bytes, _ in rows if n_bytes}
+    said = [f"{count} {kind}{_bound(model, kind)}" for kind, count in kinds]
+    words = [one if i in keeps else f"{one}: nothing that grows with the text" for i, one in enumerate(said)]
+    legend = [(kind, word, KIND_HUES.get(kind, OTHER_HUE)) for (kind, _), word in zip(kinds, words, strict=True)]
+    return rows, said, legend
 
 
 def _bound(model: Model, kind: str) -> str:
@@ -163,15 +177,21 @@ def _bound(model: Model, kind: str) -> str:
 
 def terms(model: Model, asked: Asked) -> None:
     """The sum, one line for each different layer, with the field of the config behind each number."""
-    found = state.cached_figures(("terms", model.bare, asked), lambda: explain(model.size, *asked.values))
+
+    def make() -> tuple[tuple[Term, ...], dict[str, Any]]:
+        return explain(model.size, *asked.values), as_dict(model.size, *asked.values)
+
+    # Where a number comes from is told in words of the config: those of a pasted one are nobody else's.
+    pasted = model.key == PASTED
+    found, figures = make() if pasted else state.cached_figures(("terms", model.token, asked), make)
     rows = [[t.formula, unbroken(t.bytes), f"{t.bytes:,}", _fields(t.origins)] for t in found]
     total = sum(term.bytes for term in found)
     table(
         ["what is multiplied", "", "bytes", "where each number comes from"],
         [*rows, ["sum", unbroken(total), f"{total:,}", ""]],
-        caption=f"The sum term by term, {ENGINES[asked.engine].label.lower()} in {asked.dtype}.",
+        caption=f"The sum, {ENGINES[asked.engine].label} in {asked.dtype}. The recipe holds every figure as JSON.",
         file="headroom-kv-sum",
-        recipe=_recipe(model, asked, "sum"),
+        recipe={**_recipe(model, asked, "sum"), "answer": figures},
         key="kv_terms",
         marked=len(rows),
     )

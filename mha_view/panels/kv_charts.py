@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 import streamlit as st
 
-from mha_core.kv_size.whatif import MAX_RANK, valid_kv_heads, with_kv_heads
+from mha_core.kv_size import KVCacheSize
+from mha_core.kv_size.whatif import MAX_RANK
 from mha_view import kv, kv_figures, state
 from mha_view.components.chart import Series, line_chart
 from mha_view.components.controls import Control, control_bar, worded
@@ -35,7 +36,7 @@ def charts(model: Model, asked: Asked) -> None:
         show_notes([Note("There is no cache here to draw: nothing grows with the text.")], key="kv_nothing")
         return
     against, axis, rank, window = _bar()
-    xs = kv_figures.stops(asked, model.context, against, axis)
+    xs = kv_figures.stops(asked, model.context, against, axis, [model.size])
     left, right = st.columns([3, 2], gap="large")
     with left:
         _other_attention(model, asked, xs, (against, axis), (rank, window))
@@ -44,7 +45,7 @@ def charts(model: Model, asked: Asked) -> None:
 
 
 def _bar() -> tuple[str, str, int, int]:
-    against = state.pick_choice("against", AGAINST, "context")
+    against = state.pick_choice("along", AGAINST, "context")
     axis = state.pick_choice("axis", tuple(AXES), "log")
     rank = state.typed_number("rank", RANK, FIRST_RANK)
     window = state.typed_number("span", WINDOW, FIRST_WINDOW)
@@ -54,12 +55,12 @@ def _bar() -> tuple[str, str, int, int]:
         name, wanted = value.get("name"), value.get("value")
         if name in ("rank", "span"):
             state.set_typed(name, wanted)
-        elif name in ("against", "axis"):
-            state.set_pick_choice(name, wanted, AGAINST if name == "against" else AXES)
+        elif name in ("along", "axis"):
+            state.set_pick_choice(name, wanted, AGAINST if name == "along" else AXES)
 
     control_bar(
         [
-            Control("choice", "against", "Against", against, worded(AGAINST_WORDS)),
+            Control("choice", "along", "Against", against, worded(AGAINST_WORDS)),
             Control("choice", "axis", "Axes", axis, worded(AXES)),
             Control("text", "rank", "Rank of the MLA", f"{rank.value:,}"),
             Control("text", "span", "Width of the window", f"{window.value:,}"),
@@ -77,16 +78,18 @@ def _other_attention(
 ) -> None:
     against, axis = view
 
-    def make() -> list[tuple[str, list[int]]]:
-        return kv_figures.curves(kv_figures.others_of(model.size, *other), xs, asked, against)
+    sizes = state.cached_figures(("alternatives", model.token, other), lambda: kv_figures.others_of(model.bare, *other))
 
-    found = state.cached_figures(("other", model.bare, asked, view, other), make)
+    def make() -> list[tuple[str, list[int]]]:
+        return kv_figures.curves(sizes, xs, asked, against)
+
+    found = state.cached_figures(("other", model.token, asked, view, other), make)
     line_chart(
         [Series(_short(name), xs, ys, look=_look(name), hue=_hue(name)) for name, ys in found],
         x_label=X_LABELS[against],
         y_label="",
         title=f"Total against {against}: as it is, and as it might be",
-        caption=_saving_words(model, asked),
+        caption=state.cached_figures(("saving", model.token, asked), lambda: _saving_words(model, asked, sizes)),
         recipe=app_recipe(figure="other attention", model=model.name, asked=list(asked.values), against=against),
         key="kv_other",
         file="headroom-kv-other-attention",
@@ -109,24 +112,26 @@ def _short(name: str) -> str:
     return name.replace("GQA, ", "").replace(", g = ", " g = ")
 
 
-def _saving_words(model: Model, asked: Asked) -> str:
+def _saving_words(model: Model, asked: Asked, sizes: Sequence[tuple[str, KVCacheSize]]) -> str:
     """The saving factor of every g, written out."""
-    size, h = model.size, model.size.n_heads
-    valid = valid_kv_heads(size)
-    if not valid:
+    h, totals = model.size.n_heads, {}
+    for name, size in sizes:
+        if "g = " in name:
+            totals[name.split("g = ")[1]] = size.total_bytes(*asked.values)
+    if not h or not totals:
         return "The number of query heads is not one number here: only MLA and a window can be drawn beside it."
-    totals = {g: with_kv_heads(size, g).total_bytes(*asked.values) for g in valid}
-    factors = [f"{h}/{g} = {totals[h] / n:g}" for g, n in reversed(totals.items())] if h else []
+    most = max(totals.values())
+    factors = [f"{h:,}/{g} = {most / n:g}" for g, n in totals.items()]
     return f"How many times less than MHA each g keeps, h / g: {', '.join(factors)}."
 
 
 def _by_kind(model: Model, asked: Asked, against: str) -> None:
-    xs = kv_figures.stops(asked, model.context, against, "linear")
+    xs = kv_figures.stops(asked, model.context, against, "linear", [model.size])
 
     def make() -> list[tuple[str, list[int]]]:
         return kv_figures.kind_curves(model.size, xs, asked, against)
 
-    found = state.cached_figures(("kinds", model.bare, asked, against), make)
+    found = state.cached_figures(("kinds", model.token, asked, against), make)
     line_chart(
         [Series(f"{kind} layers", xs, ys, hue=KIND_HUES.get(kind, OTHER_HUE)) for kind, ys in found],
         x_label=X_LABELS[against],
@@ -147,16 +152,13 @@ def compare(settings: Settings, model: Model, asked: Asked) -> None:
     st.subheader("Models side by side")
     words = {kv.KNOBS: "your knobs", **({} if state.pasted().size is None else {kv.PASTED: "the pasted config"})}
     names = [name for name in (*words, *kv.preset_names()) if name != model.key]
-    keys = state.others(names)
+    keys = state.others(names, model.key)
     state.select_others(names, keys, words)
     found = [model, *(other for key in keys if (other := model_by_key(settings, key)) is not None)]
     if len(found) == 1:
         return
-    left, right = st.columns(2, gap="large")
-    with left:
-        _curves_of(found, asked)
-    with right:
-        _figures_of(found, asked)
+    _figures_of(found, asked)
+    _curves_of(found, asked)
 
 
 def _curves_of(models: Sequence[Model], asked: Asked) -> None:
@@ -166,7 +168,7 @@ def _curves_of(models: Sequence[Model], asked: Asked) -> None:
     def make() -> list[list[int]]:
         return [ys for _, ys in kv_figures.curves(sizes, xs, asked, "context")]
 
-    key = ("compared", tuple(model.bare for model in models), asked, tuple(xs))
+    key = ("compared", tuple(model.token for model in models), asked, tuple(xs))
     found = state.cached_figures(key, make)
     line_chart(
         [Series(name, xs, ys) for (name, _), ys in zip(sizes, found, strict=True) if all(ys)],
@@ -185,18 +187,23 @@ def _curves_of(models: Sequence[Model], asked: Asked) -> None:
 
 
 def _figures_of(models: Sequence[Model], asked: Asked) -> None:
-    rows = []
-    for model in models:
-        size, total = model.size, model.size.total_bytes(*asked.values)
-        each = (round(n) for n in (size.bytes_per_token(asked.dtype), size.bytes_per_token_growing(asked.dtype)))
-        caching = f"{size.layers_with_kv:,} of {len(size.layers):,}"
-        rows.append([model.name, unbroken(total), f"{total:,}", *(f"{n:,}" for n in each), caching])
+    def make() -> list[list[str]]:
+        return [_row(model, asked) for model in models]
+
+    key = ("compared rows", tuple(model.token for model in models), asked)
     table(
         ["model", "total", "bytes", "bytes a token adds", "windows full", "layers that cache"],
-        rows,
+        [[model.name, *row] for model, row in zip(models, state.cached_figures(key, make), strict=True)],
         caption=f"At {asked.context:,} tokens x {asked.batch:,} in {asked.dtype}; the first is the model above.",
         file="headroom-kv-compared",
         recipe=app_recipe(figure="compared", models=[model.name for model in models], asked=list(asked.values)),
         key="kv_compared_table",
         marked=0,
     )
+
+
+def _row(model: Model, asked: Asked) -> list[str]:
+    size, total = model.size, model.size.total_bytes(*asked.values)
+    each = (round(n) for n in (size.bytes_per_token(asked.dtype), size.bytes_per_token_growing(asked.dtype)))
+    caching = f"{size.layers_with_kv:,} of {len(size.layers):,}"
+    return [unbroken(total), f"{total:,}", *(f"{n:,}" for n in each), caching]

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-import streamlit as st
-
 from mha_core.kv_size.engines import ENGINES
 from mha_core.kv_size.formats import FORMATS
 from mha_core.kv_size.size import MAX_BATCH, MAX_CONTEXT
@@ -18,8 +16,9 @@ from mha_view.kv_figures import Asked
 from mha_view.numbers import Span
 from mha_view.settings import Settings
 
-SOURCE_WORDS = {KNOBS: "your knobs", "preset": "a published model", PASTED: "a pasted config"}
+SOURCE_WORDS = {KNOBS: "your knobs", "preset": "published model", PASTED: "pasted config"}
 FIRST_PRESET = "llama-3.1-8b"
+FIRST_DTYPE = "bf16"
 CONTEXT = Span("Context", 0, MAX_CONTEXT, kilo=1024)
 BATCH = Span("Batch", 0, MAX_BATCH)
 FORMAT_WORDS = {name: name if form.engine == "any" else f"{name} ({form.engine})" for name, form in FORMATS.items()}
@@ -36,9 +35,11 @@ class Chosen:
     problems: tuple[str, ...]
 
     @property
-    def context(self) -> int:
-        """The context that this model is shown at unless another is asked for."""
-        return LONG_CONTEXT if self.model is None else self.model.context
+    def defaults(self) -> dict[str, str]:
+        """What this model is shown with unless something else is asked for, as it stands in a link."""
+        if self.model is None:
+            return {"ctx": str(LONG_CONTEXT), "dtype": FIRST_DTYPE, "wdtype": FIRST_DTYPE}
+        return {"ctx": str(self.model.context), "dtype": self.model.dtype, "wdtype": self.model.dtype}
 
 
 def chosen(settings: Settings) -> Chosen:
@@ -47,7 +48,7 @@ def chosen(settings: Settings) -> Chosen:
     model = _model(settings, source)
     context = state.typed_number("ctx", CONTEXT, LONG_CONTEXT if model is None else model.context)
     batch = state.typed_number("batch", BATCH, 1)
-    dtype = state.pick_choice("dtype", tuple(FORMATS), "bf16" if model is None else model.dtype)
+    dtype = state.pick_choice("dtype", tuple(FORMATS), FIRST_DTYPE if model is None else model.dtype)
     engine = state.pick_choice("engine", tuple(ENGINES), "ideal")
     problems = tuple(typed.problem for typed in (context, batch) if typed.problem)
     return Chosen(source, model, Asked(context.value, batch.value, dtype, engine), problems)
@@ -73,34 +74,14 @@ def model_by_key(settings: Settings, key: str) -> Model | None:
 
 
 def choose(now: Chosen) -> None:
-    """The source of the model, its list or its box, and under them how the cache is kept."""
-    left, right = st.columns(2, gap="large")
-    with left:
-        _source(now)
-    with right:
-        _which(now)
-    _how(now)
-    show_notes([Note(problem) for problem in now.problems], key="kv_typed")
-
-
-def _source(now: Chosen) -> None:
-    def take() -> None:
-        state.set_source(state.component_value("kv_source", "set").get("value"), now.context)
-
-    control_bar(
-        [Control("choice", "src", "The cache of", now.source, worded(SOURCE_WORDS))],
-        actions={},
-        key="kv_source",
-        on_set=take,
-    )
-
-
-def _which(now: Chosen) -> None:
+    """The source of the model and how its cache is kept in one line; under it the list of models, or the box."""
+    _bar(now)
     if now.source == "preset" and now.model is not None:
-        state.select_model(kv.preset_names(), now.model.key, now.context)
+        state.select_model(kv.preset_names(), now.model.key, now.defaults)
     elif now.source == PASTED:
         state.paste_box()
         show_notes(_paste_notes(), key="kv_pasted")
+    show_notes([Note(problem) for problem in now.problems], key="kv_typed")
 
 
 def _paste_notes() -> list[Note]:
@@ -108,7 +89,7 @@ def _paste_notes() -> list[Note]:
     found = []
     if not pasted.text and not pasted.problem and pasted.size is None:
         found.append(
-            Note("Paste the text of a model's config.json. It stays in this session: nothing is kept or logged.")
+            Note("Paste the text of a model's config.json. It stays in this session and its link; nothing is logged.")
         )
     if pasted.problem:
         found.append(Note(pasted.problem, title="No answer.", kind="problem"))
@@ -117,21 +98,24 @@ def _paste_notes() -> list[Note]:
     return found
 
 
-def _how(now: Chosen) -> None:
+def _bar(now: Chosen) -> None:
     asked = now.asked
 
     def take() -> None:
         value = state.component_value("kv_how", "set")
-        name, wanted = value.get("name"), value.get("value")
-        if name in ("ctx", "batch"):
+        name, wanted = str(value.get("name")), value.get("value")
+        if name == "src":
+            state.set_source(wanted, now.defaults)
+        elif name in ("ctx", "batch"):
             state.set_typed(name, wanted)
-        elif name in ("dtype", "engine"):
+        elif name in _OPTIONS:
             state.set_pick_choice(name, wanted, _OPTIONS[name])
 
     control_bar(
         [
+            Control("choice", "src", "The cache of", now.source, worded(SOURCE_WORDS)),
             Control("text", "ctx", "Context, tokens", f"{asked.context:,}", about="131,072 or 128k or 10 million"),
-            Control("text", "batch", "Batch, sequences", f"{asked.batch:,}"),
+            Control("text", "batch", "Batch", f"{asked.batch:,}", about="sequences at once"),
             Control("select", "dtype", "Cache dtype", asked.dtype, worded(FORMAT_WORDS)),
             Control("select", "engine", "Engine", asked.engine, worded(ENGINE_WORDS)),
         ],

@@ -9,17 +9,19 @@ from mha_core.kv_size.size import MAX_RANKS
 from mha_core.kv_size.units import binary
 from mha_core.kv_size.weights import WEIGHT_BYTES, Parameters
 from mha_view import kv_figures, state
+from mha_view.components.budget import memory_bar
 from mha_view.components.controls import Control, control_bar, worded
 from mha_view.components.facts import facts_strip
 from mha_view.components.notes import Note, show_notes
 from mha_view.kv import Model
 from mha_view.kv_figures import Asked, Fitting
 from mha_view.numbers import Span
+from mha_view.recipe import app_recipe
 
 FIRST_GPU = "H100 80GB SXM"
 GPUS = Span("GPUs", 1, MAX_RANKS)
 COUNT = Span("Parameters", 1, 10**15)
-# Between the two there is room for what no config tells: activations, the engine itself.
+CACHE_HUE, WEIGHT_HUE = 0, 4
 WEIGHT_WORDS = {name: name for name in WEIGHT_BYTES}
 
 
@@ -37,7 +39,7 @@ def fits(model: Model, asked: Asked) -> None:
     def make() -> Fitting:
         return kv_figures.fitting(model.size, asked, count, weights, gpu, n_gpus)
 
-    found = state.cached_figures(("fit", model.bare, asked, count, weights, gpu, n_gpus), make)
+    found = state.cached_figures(("fit", model.token, asked, count, weights, gpu, n_gpus), make)
     _memory(model, asked, found, gpus()[gpu], n_gpus)
     _speed(asked, found, gpus()[gpu])
 
@@ -82,7 +84,7 @@ def _bar(model: Model, gpu: str, n_gpus: int, weights: str, count: Parameters | 
 def _memory(model: Model, asked: Asked, found: Fitting, gpu: GPU, n_gpus: int) -> None:
     fit = found.fit
     where = f"{n_gpus:,} x {gpu.name}"
-    over = fit.cache - fit.left
+    over, total = fit.cache - fit.left, found.total_weights
     if fit.left < 0:
         lead = f"Not even the weights of {model.name} fit on {where}: {binary(-fit.left)} are missing on each GPU."
     elif over > 0:
@@ -92,16 +94,24 @@ def _memory(model: Model, asked: Asked, found: Fitting, gpu: GPU, n_gpus: int) -
     each = "" if n_gpus == 1 else " on each GPU"
     facts_strip(
         [
-            (f"memory{each}", binary(fit.memory), f"{fit.memory:,} B; sold in {gpu.note}"),
-            (f"weights{each}", binary(fit.weights), f"{fit.weights:,} B of {found.total_weights:,} B"),
+            (f"memory{each}", binary(fit.memory), f"{fit.memory:,} B; given in {gpu.note}"),
+            (f"weights{each}", binary(fit.weights), f"{fit.weights:,} B" + (f" of {total:,} B" if n_gpus > 1 else "")),
             (f"cache and states{each}", binary(fit.cache), f"{fit.cache:,} B{_copied(model, n_gpus)}"),
             ("longest context", _count(fit.longest_context, "tokens"), f"at a batch of {asked.batch:,}"),
             ("largest batch", _count(fit.largest_batch, "sequences"), f"at {asked.context:,} tokens"),
         ],
         key="kv_memory",
         lead=lead,
+    )
+    memory_bar(
+        [("weights", fit.weights, WEIGHT_HUE), ("cache and states", fit.cache, CACHE_HUE)],
+        memory=fit.memory,
+        title="The memory of each GPU" if n_gpus > 1 else "The memory of the GPU",
         caption=f"Activations and what the engine itself takes are not counted: real limits are lower. {gpu.name}: "
         f"{gpu.source}.",
+        recipe=app_recipe(figure="memory", model=model.name, asked=list(asked.values), gpu=gpu.name, gpus=n_gpus),
+        key="kv_budget",
+        file="headroom-kv-memory",
     )
 
 
@@ -135,7 +145,11 @@ def _speed(asked: Asked, found: Fitting, gpu: GPU) -> None:
     )
     facts_strip(
         [
-            ("tokens per second, at most", f"{roof.tokens_per_second:,.1f}", f"over {asked.batch:,} sequences"),
+            (
+                "tokens per second, at most",
+                f"{roof.tokens_per_second:,.1f}",
+                f"{asked.batch:,} {'sequence' if asked.batch == 1 else 'sequences'} at once",
+            ),
             ("reading memory", _milliseconds(roof.memory_time), f"at {gpu.bandwidth / 1e9:,.0f} GB/s"),
             ("computing", _milliseconds(roof.compute_time), f"at {gpu.bf16 / 1e12:,.4g} TFLOP/s, dense bf16"),
             ("read for each step", binary(roof.bytes_moved), f"{roof.bytes_moved:,} B on each GPU"),

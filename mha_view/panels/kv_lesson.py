@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 
 import streamlit as st
 
@@ -10,8 +12,7 @@ from mha_core.kv_size.explain import explain
 from mha_core.kv_size.presets import preset_size
 from mha_core.kv_size.units import binary
 from mha_view import state
-from mha_view.components.facts import facts_strip
-from mha_view.components.notes import Note, show_notes
+from mha_view.components.controls import control_bar
 from mha_view.components.table import table
 from mha_view.recipe import app_recipe
 
@@ -41,26 +42,30 @@ PUBLISHED = (
 )
 
 
-def lesson(default_context: int) -> None:
+def lesson(defaults: Mapping[str, str]) -> None:
     """Why, and the three figures with the sum that gives them; a press shows that model above."""
     st.subheader("Why decoding waits for the cache")
-    facts_strip([], key="kv_why", caption=WHY)
+    st.markdown(WHY)
     table(
         ["model", "published", "one token, from its config", "", "bytes", "where it was published"],
-        [_row(one) for one in PUBLISHED],
+        _rows(),
         caption="Three figures that are often quoted, made anew from each model's config in bf16.",
         file="headroom-kv-published",
         recipe=app_recipe(figure="published figures", models=[one.preset for one in PUBLISHED]),
         key="kv_published",
     )
 
-    def act() -> None:
-        name = state.component_value("kv_lesson", "act").get("model")
+    def take() -> None:
+        name = state.component_value("kv_lesson", "set").get("name")
         if name in {one.preset for one in PUBLISHED}:
-            state.choose_model(str(name), default_context)
+            state.choose_model(str(name), defaults)
 
-    actions = {f"Show {one.name}": {"model": one.preset} for one in PUBLISHED}
-    show_notes([Note("See where each comes from, layer by layer:", actions=actions)], key="kv_lesson", on_act=act)
+    control_bar([], actions={one.preset: f"Show {one.name}" for one in PUBLISHED}, key="kv_lesson", on_set=take)
+
+
+@cache
+def _rows() -> list[list[str]]:
+    return [_row(one) for one in PUBLISHED]
 
 
 def _row(one: Published) -> list[str]:

@@ -49,16 +49,21 @@ from mha_view.state.session import (
     widget_key,
 )
 from mha_view.state.waiting import (
+    Sizes,
     curve,
     leave_other_looks,
     looks,
     start_curve,
+    start_timing,
     stop_curve,
+    stop_timing,
+    timed,
     visitor,
 )
 
 __all__ = [
     "BudgetError",
+    "Sizes",
     "cached_figures",
     "cached_model",
     "cached_pack",
@@ -100,7 +105,10 @@ __all__ = [
     "set_typed",
     "source",
     "start_curve",
+    "start_timing",
     "stop_curve",
+    "stop_timing",
+    "timed",
     "typed_number",
     "unpin",
     "visitor",

@@ -62,10 +62,10 @@ def source() -> str:
     return pick_choice("src", SOURCES, default)
 
 
-def set_source(value: object, default_context: int) -> None:
-    """Choose where the model comes from."""
+def set_source(value: object, defaults: Mapping[str, str]) -> None:
+    """Choose where the model comes from; ``defaults``: what the old model is shown with unless asked otherwise."""
     if isinstance(value, str) and value in SOURCES:
-        _leave_model(default_context)
+        _leave_model(defaults)
         st.session_state["_picks"]["src"] = value
 
 
@@ -80,37 +80,38 @@ def model_name(names: Sequence[str], default: str) -> str:
     return resolve("model", name)
 
 
-def select_model(names: Sequence[str], name: str, default_context: int) -> None:
+def select_model(names: Sequence[str], name: str, defaults: Mapping[str, str]) -> None:
     """The list of published models; typing in it searches."""
     st.session_state["kv_model"] = name
 
     def store() -> None:
-        choose_model(st.session_state["kv_model"], default_context)
+        choose_model(st.session_state["kv_model"], defaults)
 
     st.selectbox(f"Published model ({len(names)}; type to search)", names, key="kv_model", on_change=store)
 
 
-def choose_model(name: str, default_context: int) -> None:
+def choose_model(name: str, defaults: Mapping[str, str]) -> None:
     """Show a published model; for callbacks."""
-    _leave_model(default_context)
+    _leave_model(defaults)
     st.session_state["_picks"].update(src="preset", model=name)
 
 
-def _leave_model(default_context: int) -> None:
-    """A context that was only the old model's own limit does not stay with the new one."""
+def _leave_model(defaults: Mapping[str, str]) -> None:
+    """What only the old model stood for (its own limit, its own dtype) does not stay with the new one."""
     picks = st.session_state["_picks"]
     for name in FORGOTTEN_WITH_MODEL:
         picks.pop(name, None)
-    if picks.get("ctx") == str(default_context):
-        picks.pop("ctx")
+    for name, value in defaults.items():
+        if picks.get(name) == value:
+            picks.pop(name)
 
 
-def others(names: Sequence[str]) -> tuple[str, ...]:
-    """The models to compare with, up to three; names that are not there are told."""
+def others(names: Sequence[str], shown: str) -> tuple[str, ...]:
+    """The models to compare with, up to three and without the one that is shown; unknown names are told."""
     text = st.session_state["_picks"].get("others", "")
     asked = list(dict.fromkeys(filter(None, text[:MAX_TYPED].split(BETWEEN))))
-    wrong = [shorten(name) for name in asked if name not in names]
-    found = [name for name in asked if name in names][:MAX_OTHERS]
+    wrong = [shorten(name) for name in asked if name not in names and name != shown]
+    found = [name for name in asked if name in names and name != shown][:MAX_OTHERS]
     if wrong:
         tell(f"The link compares with {', '.join(wrong[:3])}, which is not here.")
     if found != asked:
@@ -165,8 +166,9 @@ def paste_box() -> None:
     def store() -> None:
         _read(st.session_state["kv_text"] or "")
 
-    st.text_area("config.json (paste it here, then Ctrl+Enter)", key="kv_text", height=150, on_change=store)
-    st.file_uploader("or pick the file", key=upload, on_change=_take_file, args=(upload,))
+    left, right = st.columns([2, 1])
+    left.text_area("config.json (paste it, then Ctrl+Enter)", key="kv_text", height=130, on_change=store)
+    right.file_uploader("or pick the file", key=upload, on_change=_take_file, args=(upload,))
 
 
 def _take_file(upload: str) -> None:

@@ -32,15 +32,17 @@ from mha_view.settings import (
 )
 
 PICKS = ("layer", "head", "row", "key", "view", "first", "other", "pin", "off", "order", "figure", "x", "y", "measure")
-PICKS += ("preset", "step", "col", "without", "swap", "with")
+PICKS += ("preset", "step", "col", "without", "swap", "with", "stage", "word", "against")
+PICKS += ("matrix", "fold", "from", "guess", "time_n", "time_d", "time_h")
 # Those of the page KV cache.
 PICKS += ("src", "model", "config", "ctx", "batch", "dtype", "engine", "gpu", "gpus", "wdtype", "params", "others")
-PICKS += ("against", "axis", "rank", "span", "pool")
+PICKS += ("along", "axis", "rank", "span", "pool")
 MAX_HEADS_OFF = 1_000
+MOST_OPTIONS_TOLD = 12
 STREAMLIT_PARAMS = ("embed", "embed_options")
 # A pick belongs to what it was picked in: another sentence has other rows, other sizes have other heads.
 FORGOTTEN_WITH_SENTENCE = ("row", "key", "col")
-FORGOTTEN_WITH_SIZES = ("layer", "head", "other", "off", "col", "without", "swap", "with", "pool")
+FORGOTTEN_WITH_SIZES = ("layer", "head", "other", "off", "col", "without", "swap", "with", "from", "stage", "pool")
 
 
 def open_page(page: str) -> Settings:
@@ -126,7 +128,10 @@ def pick_choice(name: str, options: tuple[str, ...], default: str) -> str:
     """A page's own choice out of ``options``; a link with another word is told, and gets the default."""
     text = st.session_state["_picks"].get(name)
     if text is not None and text not in options:
-        wrong = f"The link asks for {name} = {shorten(text)}; {name} can be {', '.join(options)}. {default} is shown."
+        offered = ", ".join(
+            options if len(options) <= MOST_OPTIONS_TOLD else (*options[:3], f"... ({len(options)} in all)")
+        )
+        wrong = f"The link asks for {name} = {shorten(text)}; {name} can be {offered}. {default} is shown."
         _complain(name, wrong)
         text = None
     return resolve(name, default if text is None else text)

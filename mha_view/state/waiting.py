@@ -10,16 +10,18 @@ from typing import Any
 import streamlit as st
 
 from mha_core.analysis.pruning import Head
+from mha_core.analysis.timing import timing
 from mha_view import pruned, results
 from mha_view.jobs import STOPPED, WAITING, JobQueue, JobView, QueueFullError
 from mha_view.settings import Settings
 from mha_view.state.caches import cached_model
 from mha_view.state.session import tell
 
-# A first look comes before a second one, and that before a curve.
+# A first look comes before a second one, and that before a curve; a timing is short, and goes before curves.
 JOBS = JobQueue()
 atexit.register(JOBS.close)
-FIRST_LOOK, SECOND_LOOK, CURVE = range(3)
+FIRST_LOOK, SECOND_LOOK, TIMING, CURVE = range(4)
+Sizes = tuple[int, int, int]
 
 
 def looks(settings: Settings, off: tuple[Head, ...]) -> tuple[JobView, JobView]:
@@ -70,6 +72,31 @@ def stop_curve(settings: Settings, order: str) -> None:
     JOBS.leave(key, visitor())
 
 
+def timed(sizes: Sizes) -> JobView | None:
+    """The timing of these sizes (n, d_model, h) as far as it is, or None where nobody has asked for it."""
+    key = _timing_key(sizes)
+    return JOBS.look(key, None if st.session_state.get("_left_timing") == key else visitor())
+
+
+def start_timing(sizes: Sizes) -> None:
+    """Ask for a timing, anew where there is one; a full queue is told on the page."""
+    view = JOBS.look(_timing_key(sizes), None)
+    if view is not None and not view.unfinished:
+        st.session_state["_attempt"] = st.session_state.get("_attempt", 0) + 1
+    st.session_state["_left_timing"] = None
+    try:
+        JOBS.ask(_timing_key(sizes), lambda: timing(*sizes), watcher=visitor(), urgency=TIMING, again=True)
+    except QueueFullError as error:
+        tell(str(error))
+
+
+def stop_timing(sizes: Sizes) -> None:
+    """Stop waiting for a timing: it ends after its next round, unless others wait for it too."""
+    key = _timing_key(sizes)
+    st.session_state["_left_timing"] = key
+    JOBS.leave(key, visitor())
+
+
 def visitor() -> str:
     """A name for this session that says nothing about its visitor."""
     return st.session_state.setdefault("_visitor", secrets.token_hex(8))
@@ -95,3 +122,8 @@ def _look_key(settings: Settings, off: tuple[Head, ...], count: int) -> tuple[ob
 
 def _curve_key(settings: Settings, order: str) -> tuple[object, ...]:
     return ("curve", results.model_key(settings), order, pruned.curve_count(settings, order))
+
+
+def _timing_key(sizes: Sizes) -> tuple[object, ...]:
+    """Visitors share a measurement; who measures again gets another one."""
+    return ("timing", *sizes, st.session_state.get("_attempt", 0))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import numpy as np
 import torch
@@ -102,3 +103,14 @@ def cases(draw: st.DrawFn, *, max_d_model: int = 1024, rotary: bool | None = Non
 
 # Every axis has a size of its own: b 5, n 7, h 6, g 3, d_k 4, d_model 10, h d_k 24, h/g 2.
 DISTINCT = Case(AttentionConfig(10, 6, 3, 4, rotary_base=100.0, mask=CAUSAL, seed=3), b=5, n=7, seed=17)
+
+
+@st.composite
+def splits(draw: st.DrawFn, n: int) -> list[tuple[int, int]]:
+    """A text of ``n`` tokens in pieces, as (start, stop): any cuts, or a prompt and then one token at a time."""
+    if draw(st.booleans()):
+        inner = draw(st.sets(st.integers(1, n - 1))) if n > 1 else set()
+    else:
+        inner = set(range(draw(st.integers(1, n)), n))
+    cuts = sorted({0, n} | inner)
+    return list(pairwise(cuts))

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from mha_core.analysis import claim_measures as m
 from mha_core.analysis import claims as c
+from mha_core.analysis import orders
 from mha_core.analysis.claim_values import Parameters, Setting, run, runs
 from mha_core.analysis.claims import ClaimsError, stored
 from mha_core.config import KNOB_D_MODEL, KNOB_MAX_HEADS
@@ -132,7 +133,7 @@ def test_both_sums_are_told():
 @pytest.mark.parametrize("one", CASES)
 def test_the_loop_over_heads_is_the_plain_one(one):
     steps = by_oracle(one)
-    for found, pattern, z in zip(m.looped(one), steps["pattern"], steps["z"], strict=True):
+    for found, pattern, z in zip(orders.looped(one), steps["pattern"], steps["z"], strict=True):
         assert np.abs(found[0] - pattern).max() < EXACT
         assert np.abs(found[1] - z).max() < EXACT
 
@@ -146,7 +147,7 @@ def split_rightly(x, one):
 
 @pytest.mark.parametrize("one", CASES)
 def test_the_mistakes_are_mistakes_of_the_split_alone(one):
-    _, out = m.attended(one, *(split_rightly(x, one) for x in m.projected(one)))
+    _, out = orders.attended(one, *(split_rightly(x, one) for x in orders.projected(one)))
     assert np.abs(out - by_oracle(one)["out"]).max() < EXACT
 
 
@@ -154,7 +155,7 @@ def test_which_numbers_each_mistake_takes():
     one = run(SETTINGS[0], 11)
     n, g, d_k = 5, 3, 4
     x = np.arange(n * g * d_k).reshape(n, g * d_k)
-    viewed, tiled = m.split_by_view(x, one), m.split_and_tiled(x, one)
+    viewed, tiled = orders.split_by_view(x, one.trace.cfg), orders.split_and_tiled(x, one.trace.cfg)
     assert viewed.shape == tiled.shape == split_rightly(x, one).shape == (6, n, d_k)
     # By the view the second vector of head 0 is token 0's of head 1; tile gives head 1 KV head 1, where it is 0.
     assert viewed[0, 1].tolist() == x[0, d_k : 2 * d_k].tolist()

@@ -1,4 +1,4 @@
-"""Several series of numbers against one axis, as lines with markers and, where there is one, a band of spread."""
+"""Several series of numbers against one axis: lines with markers and, where there is one, a band; or stacked bars."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from mha_view.components import declare
 
-_chart = declare("chart")
+_chart = declare("chart", units=True)
 
 
 @dataclass(frozen=True)
@@ -57,18 +57,7 @@ def line_chart(
     """
     _chart(
         data={
-            "series": [
-                {
-                    "name": s.name,
-                    "x": list(s.x),
-                    "y": list(s.y),
-                    "low": list(s.low),
-                    "high": list(s.high),
-                    "look": s.look,
-                    "hue": i if s.hue is None else s.hue,
-                }
-                for i, s in enumerate(series)
-            ],
+            "series": _plain(series),
             "xLabel": x_label,
             "yLabel": y_label,
             "xRange": None if x_range is None else list(x_range),
@@ -86,3 +75,56 @@ def line_chart(
         },
         key=key,
     )
+
+
+def bar_chart(
+    series: Sequence[Series],
+    *,
+    x_label: str,
+    y_label: str,
+    title: str,
+    caption: str,
+    recipe: Mapping[str, Any],
+    key: str,
+    file: str,
+    top: float,
+    marked: float | None = None,
+    falling_x: bool = False,
+) -> None:
+    """Draw one bar for each x, its series stacked from zero and named in it; the sum stands on top.
+
+    top: what the axis must hold at least, so that charts can share a scale. marked: the x that is set in bold.
+    falling_x: from the largest x on the left to the smallest on the right.
+    """
+    _chart(
+        data={
+            "bars": True,
+            "series": _plain(series),
+            "xLabel": x_label,
+            "yLabel": y_label,
+            # Room for the sum over the highest bar.
+            "yRange": [0, 1.08 * top],
+            "marked": marked,
+            "falling": falling_x,
+            "title": title,
+            "caption": caption,
+            "recipe": dict(recipe),
+            "file": file,
+        },
+        key=key,
+    )
+
+
+def _plain(series: Sequence[Series]) -> list[dict[str, Any]]:
+    return [
+        {
+            "name": s.name,
+            "x": list(s.x),
+            "y": list(s.y),
+            "low": list(s.low),
+            "high": list(s.high),
+            "look": s.look,
+            "hue": i if s.hue is None else s.hue,
+        }
+        for i, s in enumerate(series)
+    ]

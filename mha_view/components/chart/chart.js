@@ -1,4 +1,4 @@
-// Lines on shared axes. The same SVG text is shown and exported; pointing and arrow keys read off every series at one x.
+// Lines or stacked bars on shared axes. The same SVG text is shown and exported; pointing and arrow keys read off every series at one x.
 
 const DASH = ["", "7 4", "2 3", "10 3 2 3", "4 2", "12 4"], TOP = 10, BOTTOM = 42;
 const MARK = [
@@ -22,9 +22,6 @@ export default function ({ data, parentElement }) {
   if (!upToDate(parentElement, data)) draw();
   return onWidth(parentElement, draw);
 }
-
-// SVG text as an element: it is parsed as XML, and all text in it was escaped.
-const node = (svg) => document.importNode(new DOMParser().parseFromString(svg, "image/svg+xml").documentElement, true);
 
 function reach(values, wanted) {
   const all = [...values, ...(wanted || [])];
@@ -51,13 +48,6 @@ function heights(data) {
   return data.series.map((one) => one.x.map((x, at) => (below.set(x, (below.get(x) || 0) + one.y[at]), below.get(x))));
 }
 
-const UNITS = [["GiB", 2 ** 30], ["MiB", 2 ** 20], ["KiB", 2 ** 10]];
-
-function bytesText(value, places = 2) {
-  const [unit, size] = UNITS.find((unit) => value >= unit[1]) || ["B", 1];
-  return `${Number((value / size).toFixed(places)).toLocaleString("en-US")} ${unit}`;
-}
-
 // Steps of the y axis: round numbers, of bytes round in their unit; on a log axis powers of two.
 function levels(data, [low, high]) {
   if (data.log) {
@@ -70,36 +60,55 @@ function levels(data, [low, high]) {
 
 function layOut(data, width, theme, inks) {
   const of = (name) => data.series.flatMap((one) => one[name]), tops = heights(data);
-  const x = reach(of("x"), data.xRange), y = reach([...tops.flat(), ...of("low"), ...of("high"), ...(data.stacked ? [0] : [])], data.yRange);
+  const x = reach(of("x"), data.xRange), stops = stopsOf(data);
+  const y = reach(data.bars ? stops.map((at) => total(data, at)) : [...tops.flat(), ...of("low"), ...of("high"), ...(data.stacked ? [0] : [])], data.yRange);
   const LEFT = data.bytes ? 66 : 52, RIGHT = data.series.some((one) => one.look === "fan") ? 76 : 14;
   const height = Math.round(Math.min(380, Math.max(data.bytes ? 280 : 220, width * 0.5))), wide = width - LEFT - RIGHT, tall = height - TOP - BOTTOM;
   const place = data.doubling ? Math.log2 : (value) => value, [first, last] = x.map(place);
-  const across = (value) => { const t = (place(value) - first) / (last - first || 1); return +(LEFT + wide * (data.falling ? 1 - t : t)).toFixed(2); };
+  const across = (value) => { const t = data.bars ? (stops.indexOf(value) + 0.5) / stops.length : (place(value) - first) / (last - first || 1); return +(LEFT + wide * (data.falling ? 1 - t : t)).toFixed(2); };
   const rise = data.log ? Math.log2 : (value) => value, [bottom, top] = y.map(rise);
   const down = (value) => +(TOP + tall * (1 - (rise(value) - bottom) / (top - bottom || 1))).toFixed(2);
   return { width, height, wide, tall, x, y, across, down, inks, tops, LEFT, RIGHT, hue: (i) => hueOf(data.series[i].hue, theme) };
 }
 
+const total = (data, x) => data.series.reduce((sum, one) => sum + (one.y[one.x.indexOf(x)] ?? 0), 0);
+const compact = (value) => (Math.abs(value) < 10000 ? String(value) : new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 1 }).format(value));
 const stopsOf = (data) => [...new Set(data.series.flatMap((one) => one.x))].sort((a, b) => (data.falling ? b - a : a - b));
 
 function svgOf(data, plan, whole = false) {
   const { inks, across, down, LEFT, RIGHT } = plan, parts = [], bottom = plan.height - BOTTOM;
   const line = (x1, y1, x2, y2) => `<line x1="${x1}" y1="${y1}" x2="${x2}" y2="${y2}" stroke="${inks.line}"/>`;
-  for (const value of levels(data, plan.y)) parts.push(line(LEFT, down(value), plan.width - RIGHT, down(value)), svgText(LEFT - 7, down(value) + 4, data.bytes ? bytesText(value) : String(value), { size: 11, ink: inks.muted, anchor: "end" }));
-  const marks = data.xTicks || (data.doubling ? stopsOf(data) : ended(plan.x, plan.width < 420 ? 5 : 10)).map((value) => [value, String(value)]);
-  for (const [value, label] of marks) parts.push(line(across(value), bottom, across(value), bottom + 4), svgText(across(value), bottom + 16, label, { size: 11, ink: inks.muted, anchor: "middle" }));
+  for (const value of levels(data, plan.y)) parts.push(line(LEFT, down(value), plan.width - RIGHT, down(value)), svgText(LEFT - 7, down(value) + 4, data.bytes ? bytesText(value) : compact(value), { size: 11, ink: inks.muted, anchor: "end" }));
+  const marks = data.xTicks || (data.doubling || data.bars ? stopsOf(data) : ended(plan.x, plan.width < 420 ? 5 : 10)).map((value) => [value, String(value)]);
+  for (const [value, label] of marks) parts.push(line(across(value), bottom, across(value), bottom + 4), svgText(across(value), bottom + 16, label, { size: 11, ink: value === data.marked ? inks.ink : inks.muted, weight: value === data.marked ? 700 : 400, anchor: "middle" }));
   parts.push(svgText(LEFT + plan.wide / 2, plan.height - 8, data.xLabel, { ink: inks.muted, anchor: "middle" }), svgText(14, TOP + plan.tall / 2, data.yLabel, { ink: inks.muted, anchor: "middle", rotate: -90 }));
-  data.series.forEach((one, i) => parts.push(data.stacked ? area(one, plan, i) : band(one, plan, i)));
-  // What the chart is about lies on top.
-  const points = (i) => data.series[i].x.map((x, at) => [across(x), down(plan.tops[i][at])]);
-  const order = data.series.map((_, i) => i).sort((a, b) => (data.series[a].look === "main") - (data.series[b].look === "main"));
-  for (const i of order) parts.push(sample(points(i), i, plan, data.series[i].look));
-  parts.push(ends(data, plan, points));
+  parts.push(...(data.bars ? stopsOf(data).map((x) => stack(data, plan, x)) : lines(data, plan)));
   if (!whole) return svgDocument(plan.width, plan.height, inks, parts.join(""));
-  data.series.forEach((one, i) => { const y = plan.height + 14 + 18 * i; parts.push(sample([[LEFT, y - 4], [LEFT + 34, y - 4]], i, plan, one.look), svgText(LEFT + 42, y, one.name, { ink: inks.ink })); });
+  data.series.forEach((one, i) => { const y = plan.height + 14 + 18 * i; parts.push(swatch(data, LEFT, y - 4, i, plan), svgText(LEFT + 42, y, one.name, { ink: inks.ink })); });
   const end = plan.height + 18 * data.series.length;
   parts.push(svgText(LEFT, end + 20, data.title, { weight: 600, ink: inks.ink }));
   return svgDocument(plan.width, end + 34, inks, parts.join(""));
+}
+
+// One bar: its series from the bottom up with their names, where there is room, and the sum on top.
+function stack(data, { across, down, hue, wide, inks }, x) {
+  const room = wide / stopsOf(data).length, broad = Math.min(64, room * 0.72), left = across(x) - broad / 2, parts = [];
+  let sum = 0;
+  data.series.forEach((one, i) => {
+    const value = one.y[one.x.indexOf(x)] ?? 0, top = down(sum + value), tall = down(sum) - top;
+    parts.push(svgRect(left, top, broad, Math.max(tall - 1, 0.5), hue(i), 'fill-opacity="0.85"'));
+    if (tall >= 14 && broad >= 30) parts.push(svgText(across(x), top + tall / 2 + 4, one.name, { size: 11, ink: inks.paper, anchor: "middle" }));
+    sum += value;
+  });
+  const told = [sum.toLocaleString("en"), compact(sum)].find((text) => text.length * 6.6 < room) ?? (x === data.marked ? compact(sum) : "");
+  return parts.join("") + svgText(across(x), down(sum) - 4, told, { size: 11, weight: x === data.marked ? 700 : 400, ink: inks.ink, anchor: "middle" });
+}
+
+// Bands or areas, and on them the lines; what the chart is about lies on top.
+function lines(data, plan) {
+  const points = (i) => data.series[i].x.map((x, at) => [plan.across(x), plan.down(plan.tops[i][at])]);
+  const order = data.series.map((_, i) => i).sort((a, b) => (data.series[a].look === "main") - (data.series[b].look === "main"));
+  return [...data.series.map((one, i) => (data.stacked ? area(one, plan, i) : band(one, plan, i))), ...order.map((i) => sample(points(i), i, plan, data.series[i].look)), ends(data, plan, points)];
 }
 
 function band(one, { across, down, hue }, i) {
@@ -133,8 +142,10 @@ function sample(points, i, { hue, inks }, look = "") {
   return `<polyline points="${path}" fill="none" stroke="${ink}" stroke-width="2" stroke-dasharray="${DASH[i % DASH.length]}"/><path d="${marks}" fill="${ink}"/>`;
 }
 
+const swatch = (data, x, y, i, plan) => (data.bars ? svgRect(x, y - 5, 26, 10, plan.hue(i)) : sample([[x, y], [x + 26, y]], i, plan, data.series[i].look));
+
 function legend(data, plan) {
-  const item = (one, i) => el("span", { className: "item" }, node(`<svg xmlns="http://www.w3.org/2000/svg" width="36" height="12">${sample([[5, 6], [31, 6]], i, plan, one.look)}</svg>`), one.name);
+  const item = (one, i) => el("span", { className: "item" }, node(`<svg xmlns="http://www.w3.org/2000/svg" width="36" height="12">${swatch(data, 5, 6, i, plan)}</svg>`), one.name);
   return el("div", { className: "legend" }, data.series.map(item));
 }
 
@@ -146,6 +157,7 @@ function sentence(data, x) {
     if (at < 0) return [];
     return [`${one.name} ${rounded(one.y[at], data)}${one.low.length ? ` (${rounded(one.low[at], data)} to ${rounded(one.high[at], data)})` : ""}`];
   });
+  if (data.bars) parts.push(`together ${total(data, x)}`);
   return `${data.xLabel} ${x.toLocaleString("en-US")}: ${parts.join(" · ")}`;
 }
 

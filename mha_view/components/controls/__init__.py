@@ -7,7 +7,7 @@ time than all pictures together.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from mha_view.components import declare
@@ -74,6 +74,7 @@ def _show(
     key: str,
     on_set: Callable[[], None],
 ) -> None:
-    shown = [asdict(control) for control in controls]
+    # Not asdict: it copies every option of every list, on each rerun.
+    shown = [dict(vars(control)) for control in controls]
     data = {"controls": shown, "actions": [list(action) for action in actions.items()], **extras}
     _controls(data=data, key=key, default={"set": None}, on_set_change=on_set)

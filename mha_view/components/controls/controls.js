@@ -73,7 +73,7 @@ function number(control, set) {
 
 // What is typed goes to Python as it is, and comes back as the value that works.
 function text(control, set) {
-  const input = el("input", { type: "text", value: control.value, autocomplete: "off", spellcheck: false, "aria-label": control.label, dataset: { focus: control.name } });
+  const input = el("input", { type: "text", value: control.value, size: Math.max(8, String(control.value).length), autocomplete: "off", spellcheck: false, "aria-label": control.label, dataset: { focus: control.name } });
   input.onchange = () => set(control.name, input.value);
   return named(control, null, input);
 }

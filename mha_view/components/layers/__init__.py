@@ -7,7 +7,7 @@ from typing import Any
 
 from mha_view.components import declare
 
-_layers = declare("layers")
+_layers = declare("layers", units=True)
 
 
 def layer_strip(

@@ -1,12 +1,6 @@
 // A bar for each layer, as high as what it keeps; behind it, hatched, what it would keep if windows were ignored.
 
 const LEFT = 66, TOP = 8, TALL = 104, BOTTOM = 22, LEAST = 2;
-const UNITS = [["GiB", 2 ** 30], ["MiB", 2 ** 20], ["KiB", 2 ** 10]];
-
-function bytesText(value) {
-  const [unit, size] = UNITS.find((unit) => value >= unit[1]) || ["B", 1];
-  return `${Number((value / size).toFixed(2)).toLocaleString("en-US")} ${unit}`;
-}
 
 export default function ({ data, parentElement }) {
   const keep = memory(parentElement);
@@ -23,8 +17,6 @@ export default function ({ data, parentElement }) {
   if (!upToDate(parentElement, data)) draw();
   return onWidth(parentElement, draw);
 }
-
-const node = (svg) => document.importNode(new DOMParser().parseFromString(svg, "image/svg+xml").documentElement, true);
 
 function layOut(data, width, theme, inks) {
   const top = Math.max(1, ...data.layers.map(([, kept, all]) => Math.max(kept, all)));

@@ -46,8 +46,8 @@ def packed_writes(
             "out": writes.out[dims],
             "changed": None if changed is None else changed.out[dims],
         },
-        "out": _strip(writes.out),
-        "changed": None if changed is None else _strip(changed.out),
+        "out": packed_strip(writes.out),
+        "changed": None if changed is None else packed_strip(changed.out),
         "dModel": cfg.d_model,
         "dk": cfg.head_dim,
         "perKv": cfg.heads_per_kv,
@@ -88,8 +88,8 @@ def _line(flow: LayerFlow, writes: Writes, i: int, row: int) -> dict[str, Any]:
         "heads": list(heads),
         "z": piece.copy() if alone else None,
         "slice": _slice(flow, heads[0]) if alone else None,
-        "write": _strip(writes.writes[i]),
-        "running": _strip(writes.running[i], SUM_COLS),
+        "write": packed_strip(writes.writes[i]),
+        "running": packed_strip(writes.running[i], SUM_COLS),
         "figures": np.array([writes.norms[i], writes.cosines[i], writes.shares[i]]),
     }
 
@@ -101,6 +101,6 @@ def _slice(flow: LayerFlow, head: int) -> dict[str, Any]:
     return {"rows": len(small_one), "levels": packed(np.round(small_one / most * 127).astype(np.int8))}
 
 
-def _strip(vector: np.ndarray, cols: int = STRIP_COLS) -> np.ndarray:
+def packed_strip(vector: np.ndarray, cols: int = STRIP_COLS) -> np.ndarray:
     """One vector as the browser draws it, at most ``cols`` dots of the number largest in size."""
     return vector.copy() if len(vector) <= cols else thumbnail(vector[None, None], cols)[0, 0]

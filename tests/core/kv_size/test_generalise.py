@@ -77,6 +77,15 @@ MODELS: dict[str, tuple[dict[str, Any], int, int, int]] = {
         {"model_type": "qwen2", "num_hidden_layers": 28, "num_attention_heads": 28, "num_key_value_heads": 4,
          "hidden_size": 3584, "use_sliding_window": True, "sliding_window": 4096, "max_window_layers": 20,
          "max_position_embeddings": 32768}, 28 * 1024, 20 * 1024, 28),
+    "Qwen that does not say whether windows count": (
+        {"model_type": "qwen2", "num_hidden_layers": 3, "num_attention_heads": 6, "num_key_value_heads": 2,
+         "hidden_size": 60, "sliding_window": 40, "max_position_embeddings": 500}, 3 * 40, 3 * 40, 3),
+    "a new model that does not say so either, with max_window_layers": (
+        {"model_type": "some_future_arch", "num_hidden_layers": 3, "num_attention_heads": 6, "num_key_value_heads": 2,
+         "hidden_size": 60, "sliding_window": 40, "max_window_layers": 1}, 3 * 40, 3 * 40, 3),
+    "layers without rotary positions are no chunks": (
+        {"model_type": "smollm3", "num_hidden_layers": 4, "num_attention_heads": 6, "num_key_value_heads": 2,
+         "hidden_size": 60, "no_rope_layers": [1, 1, 1, 0], "no_rope_layer_interval": 4}, 4 * 40, 4 * 40, 4),
     "LongCat: two attentions a layer": (
         {"model_type": "longcat_flash", "num_layers": 28, "num_attention_heads": 64, **MLA}, 56 * 576, 56 * 576, 56),
     "BERT as a decoder": (

@@ -6,15 +6,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mha_core.kv_size import ReadError, read_config
+from mha_core.kv_size import KVCacheSize, ReadError, read_config
 from mha_core.kv_size.hardware import GPU, Load, attention_flops, fit, gpus, roofline
 from mha_core.kv_size.presets import DATA, preset_size, presets
+from mha_core.kv_size.specs import FullAttention, Layer
 from mha_core.kv_size.weights import Parameters, parameters, weight_bytes
 from tests.core.kv_size.data import PLAIN, config_of
 
 LLAMA_8B = {**PLAIN, "intermediate_size": 14336, "vocab_size": 128256}
 N_LLAMA_8B = 8_030_261_248
-LLAMA = read_config(LLAMA_8B)
+
+
+def llama_8b():
+    return read_config(LLAMA_8B)
+
+
 # A GPU for laws: 1,000 bytes, 10 bytes a second, 100 FLOPs a second.
 SMALL = GPU("small", 1000, 10.0, 100.0, 200.0, "", "")
 
@@ -31,7 +37,7 @@ SMALL = GPU("small", 1000, 10.0, 100.0, 200.0, "", "")
     ],
 )
 def test_the_vectors_of_the_roofline_come_out(gpu, batch, memory_ms, compute_ms, speed):
-    load = Load(LLAMA, weight_bytes(N_LLAMA_8B))
+    load = Load(llama_8b(), weight_bytes(N_LLAMA_8B))
     assert load.weight_bytes == 16_060_522_496
     assert load.sequence_bytes(8192) * batch == 1_073_741_824 * batch
     found = roofline(load, gpus()[gpu], N_LLAMA_8B, 8192, batch)
@@ -42,7 +48,7 @@ def test_the_vectors_of_the_roofline_come_out(gpu, batch, memory_ms, compute_ms,
 
 
 def test_a_batch_that_does_not_fit_is_told_before_a_speed():
-    load = Load(LLAMA, weight_bytes(N_LLAMA_8B))
+    load = Load(llama_8b(), weight_bytes(N_LLAMA_8B))
     assert not fit(load, gpus()["L4"], 8192, 32).fits
     assert fit(load, gpus()["L4"], 8192, 9).fits
     assert fit(load, gpus()["H100 80GB SXM"], 8192, 32).fits
@@ -50,10 +56,10 @@ def test_a_batch_that_does_not_fit_is_told_before_a_speed():
 
 def test_compute_binds_where_the_memory_is_fast():
     fast = GPU("fast", 10**12, 1e15, 1e9, 2e9, "", "")
-    found = roofline(Load(LLAMA, 16), fast, N_LLAMA_8B, 128, 4)
+    found = roofline(Load(llama_8b(), 16), fast, N_LLAMA_8B, 128, 4)
     assert found.binds == "compute"
     assert found.flops == 4 * (2 * N_LLAMA_8B + 4 * 32 * 32 * 128 * 128)
-    assert roofline(Load(LLAMA, 16), fast, N_LLAMA_8B, 128, 4, peak="fp8").compute_time == found.compute_time / 2
+    assert roofline(Load(llama_8b(), 16), fast, N_LLAMA_8B, 128, 4, peak="fp8").compute_time == found.compute_time / 2
 
 
 def test_flops_count_kept_tokens_only():
@@ -63,8 +69,7 @@ def test_flops_count_kept_tokens_only():
     assert attention_flops(deepseek, 10) == 2 * 128 * (2 * 512 + 64) * 10 * 61
 
 
-TINY = read_config({"model_type": "llama", "num_hidden_layers": 1, "num_attention_heads": 4, "num_key_value_heads": 2,
-                    "head_dim": 3})  # fmt: skip
+TINY = KVCacheSize((Layer((FullAttention(2, 3, 3),)),), n_heads=4)
 
 
 @given(st.integers(0, 1100), st.integers(1, 50), st.integers(1, 40), st.integers(1, 5))
@@ -97,7 +102,7 @@ def test_states_and_the_encoder_take_room_too():
 
 
 def test_several_gpus_share_weights_and_heads_but_not_a_latent():
-    one, four = (Load(LLAMA, 4000, n_gpus=n) for n in (1, 4))
+    one, four = (Load(llama_8b(), 4000, n_gpus=n) for n in (1, 4))
     assert four.sequence_bytes(10) * 4 == one.sequence_bytes(10)
     assert fit(four, SMALL, 1).weights == 1000
     deepseek = preset_size("deepseek-v3")
@@ -156,7 +161,7 @@ def test_a_token_passes_through_the_chosen_experts_only():
     config, total = PUBLISHED["Mixtral-8x7B"]
     found = parameters(read_config(config))
     assert found == Parameters(total, total - 32 * 6 * 3 * 4096 * 14336)
-    dense = parameters(LLAMA)
+    dense = parameters(llama_8b())
     assert dense is not None
     assert dense.total == dense.active
 

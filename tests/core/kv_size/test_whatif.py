@@ -16,42 +16,47 @@ from mha_core.kv_size.whatif import (
 )
 from tests.core.kv_size.data import CASES, PLAIN
 
-LLAMA = read_config(PLAIN)
-GEMMA = preset_size("gemma3-27b-nested-no-pattern")
+
+def llama():
+    return read_config(PLAIN)
+
+
+def gemma():
+    return preset_size("gemma3-27b-nested-no-pattern")
 
 
 @pytest.mark.parametrize("n_kv_heads", [1, 2, 4, 8, 16, 32])
 def test_the_cache_is_in_proportion_to_g(n_kv_heads):
-    assert with_kv_heads(LLAMA, n_kv_heads).elements_per_token == 2 * 32 * n_kv_heads * 128
-    other = with_kv_heads(GEMMA, n_kv_heads)
-    assert other.elements_per_token / n_kv_heads == GEMMA.elements_per_token / 16
-    assert other.bounded == GEMMA.bounded
+    assert with_kv_heads(llama(), n_kv_heads).elements_per_token == 2 * 32 * n_kv_heads * 128
+    other = with_kv_heads(gemma(), n_kv_heads)
+    assert other.elements_per_token / n_kv_heads == gemma().elements_per_token / 16
+    assert other.bounded == gemma().bounded
 
 
 @pytest.mark.parametrize("n_kv_heads", [0, 3, 64, -1])
 def test_a_g_that_does_not_divide_h_is_told_which_do(n_kv_heads):
     with pytest.raises(ReadError, match="1, 2, 4, 8, 16 or 32"):
-        with_kv_heads(LLAMA, n_kv_heads)
+        with_kv_heads(llama(), n_kv_heads)
 
 
 def test_all_and_one_head_are_the_ends():
-    assert as_mha(LLAMA) == with_kv_heads(LLAMA, 32)
-    assert as_mqa(LLAMA) == with_kv_heads(LLAMA, 1)
-    assert valid_kv_heads(LLAMA) == (1, 2, 4, 8, 16, 32)
-    assert saving(LLAMA) == 4
+    assert as_mha(llama()) == with_kv_heads(llama(), 32)
+    assert as_mqa(llama()) == with_kv_heads(llama(), 1)
+    assert valid_kv_heads(llama()) == (1, 2, 4, 8, 16, 32)
+    assert saving(llama()) == 4
     assert saving(preset_size("falcon-7b")) == 71
 
 
 def test_a_latent_becomes_heads_as_the_paper_compares_and_back():
     deepseek = preset_size("deepseek-v2-236b")
     assert as_mha(deepseek).elements_per_token == 60 * 2 * 128 * 128
-    assert as_mla(LLAMA, 512).elements_per_token == 32 * (512 + 64)
-    assert as_mla(LLAMA, 100, rope=7).elements_per_token == 32 * 107
-    assert as_mla(GEMMA, 512).total_bytes(10_000) == 2 * 576 * (10 * 10_000 + 52 * 1024)
+    assert as_mla(llama(), 512).elements_per_token == 32 * (512 + 64)
+    assert as_mla(llama(), 100, rope=7).elements_per_token == 32 * 107
+    assert as_mla(gemma(), 512).total_bytes(10_000) == 2 * 576 * (10 * 10_000 + 52 * 1024)
 
 
 def test_a_window_bounds_every_layer_and_widens_none():
-    other = windowed(GEMMA, 2048)
+    other = windowed(gemma(), 2048)
     assert other.elements_per_token_growing == 0
     assert other.total_bytes(131_072) == 2 * 4096 * (10 * 2048 + 52 * 1024)
     assert windowed(preset_size("deepseek-v3"), 100).total_bytes(1000) == 61 * 576 * 2 * 100
@@ -75,6 +80,6 @@ def test_every_model_has_its_alternatives(case):
 @pytest.mark.parametrize("rank", [0, -1, True, "x"])
 def test_a_wrong_rank_or_window_is_refused(rank):
     with pytest.raises(ReadError, match="rank"):
-        as_mla(LLAMA, rank)
+        as_mla(llama(), rank)
     with pytest.raises(ReadError, match="window"):
-        windowed(LLAMA, rank)
+        windowed(llama(), rank)
