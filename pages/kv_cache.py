@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from mha_view.panels import kv_answer, kv_charts, kv_choose, kv_fit, kv_lesson
+from mha_view.panels.pooled import pooled_section
 from mha_view.settings import Settings
 
 
@@ -18,5 +19,5 @@ def render(settings: Settings) -> None:
         kv_charts.charts(now.model, now.asked)
         kv_fit.fits(now.model, now.asked)
         kv_charts.compare(settings, now.model, now.asked)
-    # Here stands "Same weights, fewer KV heads": mha_view/panels/pooled.py, pooled_section(settings).
+    pooled_section(settings)
     kv_lesson.lesson(now.defaults)

@@ -58,15 +58,20 @@ def entropy_bits(pattern: np.ndarray) -> np.ndarray:
 
 def head_summaries(trace: ModelTrace, row: int) -> list[HeadSummary]:
     """One summary per head, layer by layer, with what ``row`` looks at most."""
+    return [summary for layer in range(len(trace.layers)) for summary in layer_summaries(trace, layer, row)]
+
+
+def layer_summaries(trace: ModelTrace, layer: int, row: int) -> list[HeadSummary]:
+    """One summary per head of a layer, with what ``row`` looks at most."""
+    attention = trace.layers[layer]
+    pattern = attention.array("pattern")
+    entropy = entropy_bits(pattern).mean(-1)
+    top = pattern[:, row].argmax(-1)
     found = []
-    for layer, attention in enumerate(trace.layers):
-        pattern = attention.array("pattern")
-        entropy = entropy_bits(pattern).mean(-1)
-        top = pattern[:, row].argmax(-1)
-        for head in range(attention.cfg.n_heads):
-            kv_head = attention.cfg.kv_head_of(head)
-            weight = float(pattern[head, row, top[head]])
-            found.append(HeadSummary(layer, head, kv_head, float(entropy[head]), int(top[head]), weight))
+    for head in range(attention.cfg.n_heads):
+        kv_head = attention.cfg.kv_head_of(head)
+        weight = float(pattern[head, row, top[head]])
+        found.append(HeadSummary(layer, head, kv_head, float(entropy[head]), int(top[head]), weight))
     return found
 
 

@@ -35,6 +35,15 @@ class SideBySide:
         """What every head of a layer looks at, before and after; both have h maps, whatever g is."""
         return self.before.layers[layer].array("pattern"), self.after.layers[layer].array("pattern")
 
+    def out_errors(self) -> tuple[float, ...]:
+        """Length of the error of each layer's attention output as a share of that output's length, mean over rows."""
+        both = zip(self.before.layers, self.after.layers, strict=True)
+        return tuple(_relative_error(a.out, b.out).mean().item() for a, b in both)
+
+    def divergence(self) -> float:
+        """Kullback-Leibler divergence of the next word after pooling from that before, nats, mean over rows."""
+        return _divergence(self.before.logits, self.after.logits).mean().item()
+
 
 @dataclass(frozen=True)
 class Distance:

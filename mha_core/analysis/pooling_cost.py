@@ -19,8 +19,9 @@ import torch
 
 from mha_core import zoo
 from mha_core.analysis.pooling import Distance, distance, pooled, targets
+from mha_core.analysis.pruning import gates
 from mha_core.params import kv_cache_bytes_per_token, model_parameters
-from mha_core.training.evaluate import Exam, make_exam, mean_loss, score
+from mha_core.training.evaluate import Exam, all_heads, make_exam, mean_loss, score
 from mha_core.training.scores import TaskScores
 from mha_core.transformer import Transformer
 from mha_core.zoo.jsons import build, rounded
@@ -59,7 +60,10 @@ class Pooled:
 
 @dataclass(frozen=True)
 class Conversion:
-    """One trained model of the zoo, and its weights pooled to every smaller g, the largest first."""
+    """One trained model of the zoo, and its weights pooled to every smaller g, the largest first.
+
+    heads_off: what the model scores with all its heads switched off.
+    """
 
     name: str
     sha256: str
@@ -67,6 +71,7 @@ class Conversion:
     d_model: int
     n_heads: int
     trained: Figures
+    heads_off: TaskScores
     pooled: tuple[Pooled, ...]
 
 
@@ -80,6 +85,7 @@ class Comparison:
     after: Figures
     distance: Distance
     trained: Figures
+    heads_off: TaskScores
 
     @property
     def heads_pooled(self) -> int:
@@ -97,6 +103,12 @@ class Comparison:
         return _halves_apart(self.after, self.trained)
 
     @property
+    def share_lost(self) -> float:
+        """How much of what the heads are worth, in loss, pooling takes: 1 where all heads off would cost the same."""
+        before, after, off = (one.validation_loss for one in (self.before.scores, self.after.scores, self.heads_off))
+        return (after - before) / (off - before)
+
+    @property
     def dropped(self) -> dict[str, float]:
         """What pooling takes from the share of right answers in each task; below 0 where it adds."""
         before, after = asdict(self.before.scores), asdict(self.after.scores)
@@ -112,7 +124,8 @@ def measure(model: Transformer, card: zoo.Card, exam: Exam) -> Conversion:
     # A build for another device only adds its name to the version.
     version = torch.__version__.split("+")[0]
     sizes = recipe.d_model, recipe.n_heads
-    return Conversion(card.name, card.sha256, version, *sizes, figures(model, exam), tuple(found))
+    trained, off = figures(model, exam), without_heads(model, exam)
+    return Conversion(card.name, card.sha256, version, *sizes, trained, off, tuple(found))
 
 
 def figures(model: Transformer, exam: Exam) -> Figures:
@@ -128,11 +141,16 @@ def figures(model: Transformer, exam: Exam) -> Figures:
     )
 
 
+def without_heads(model: Transformer, exam: Exam) -> TaskScores:
+    """What a model scores with all its heads switched off: each word foretells the next one by itself."""
+    return score(model, exam, gates(model, tuple(all_heads(model))))
+
+
 def comparisons(found: Sequence[Conversion]) -> tuple[Comparison, ...]:
     """Every conversion whose g is that of a trained model in ``found``, beside that model."""
     trained = {(c.d_model, c.n_heads, c.trained.n_kv_heads): c.trained for c in found}
     return tuple(
-        Comparison(c.d_model, c.n_heads, c.trained, after.figures, after.distance, trained[sizes])
+        Comparison(c.d_model, c.n_heads, c.trained, after.figures, after.distance, trained[sizes], c.heads_off)
         for c in found
         for after in c.pooled
         if (sizes := (c.d_model, c.n_heads, after.figures.n_kv_heads)) in trained

@@ -6,6 +6,7 @@ from mha_view.state.caches import (
     cached_model,
     cached_pack,
     cached_run,
+    pooled_run,
     pruned_run,
 )
 from mha_view.state.kv import (
@@ -87,6 +88,7 @@ __all__ = [
     "pick_number",
     "pin",
     "pinned",
+    "pooled_run",
     "pruned_run",
     "replace_word",
     "reset",

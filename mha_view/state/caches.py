@@ -11,7 +11,7 @@ import numpy as np
 from cachetools import LRUCache, cached
 
 from mha_core.analysis.pruning import Head
-from mha_view import pruned, results
+from mha_view import pooled, pruned, results
 from mha_view.settings import Settings
 
 MODEL_CACHE_BYTES = 512 * 2**20
@@ -19,6 +19,8 @@ RUN_CACHE_BYTES = 256 * 2**20
 PACK_CACHE_BYTES = 64 * 2**20
 MAX_RUN_BYTES = 640 * 2**20
 PRUNED_CACHE_BYTES = 64 * 2**20
+POOLED_MODEL_CACHE_BYTES = 192 * 2**20
+POOLED_CACHE_BYTES = 64 * 2**20
 # Each a few kilobytes of whole numbers.
 KV_CACHE_ENTRIES = 512
 
@@ -93,3 +95,25 @@ def pruned_run(settings: Settings, off: tuple[Head, ...]) -> results.Run:
 )
 def _shared_pruned_run(settings: Settings, off: tuple[Head, ...]) -> results.Run:
     return pruned.without_heads(cached_run(settings), cached_model(settings), off)
+
+
+@cached(
+    LRUCache(POOLED_CACHE_BYTES, getsizeof=lambda found: found.nbytes),
+    lambda settings, n_kv_heads: (results.run_key(settings), n_kv_heads),
+    condition=threading.Condition(),
+)
+def pooled_run(settings: Settings, n_kv_heads: int) -> pooled.PooledRun:
+    """The sentence through the model with its KV heads pooled to ``n_kv_heads``, shared by all visitors.
+
+    Raises what ``cached_run`` raises, and ConfigError where g cannot be pooled to that.
+    """
+    return pooled.pooled_run(cached_run(settings), cached_model(settings), _pooled_model(settings, n_kv_heads))
+
+
+@cached(
+    LRUCache(POOLED_MODEL_CACHE_BYTES, getsizeof=lambda model: model.nbytes),
+    lambda settings, n_kv_heads: (results.model_key(settings), n_kv_heads),
+    condition=threading.Condition(),
+)
+def _pooled_model(settings: Settings, n_kv_heads: int) -> results.LoadedModel:
+    return pooled.pooled_model(cached_model(settings), n_kv_heads)

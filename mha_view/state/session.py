@@ -36,13 +36,13 @@ PICKS += ("preset", "step", "col", "without", "swap", "with", "stage", "word", "
 PICKS += ("matrix", "fold", "from", "guess", "time_n", "time_d", "time_h")
 # Those of the page KV cache.
 PICKS += ("src", "model", "config", "ctx", "batch", "dtype", "engine", "gpu", "gpus", "wdtype", "params", "others")
-PICKS += ("along", "axis", "rank", "span")
+PICKS += ("along", "axis", "rank", "span", "pool")
 MAX_HEADS_OFF = 1_000
 MOST_OPTIONS_TOLD = 12
 STREAMLIT_PARAMS = ("embed", "embed_options")
 # A pick belongs to what it was picked in: another sentence has other rows, other sizes have other heads.
 FORGOTTEN_WITH_SENTENCE = ("row", "key", "col")
-FORGOTTEN_WITH_SIZES = ("layer", "head", "other", "off", "col", "without", "swap", "with", "from", "stage")
+FORGOTTEN_WITH_SIZES = ("layer", "head", "other", "off", "col", "without", "swap", "with", "from", "stage", "pool")
 
 
 def open_page(page: str) -> Settings:

@@ -219,6 +219,18 @@ def test_both_patterns_of_a_layer_have_a_map_for_every_head():
         assert np.abs(before - after).max() > 0.001
 
 
+def test_how_far_one_sentence_is_off_is_told_layer_by_layer():
+    model, ids = model_of(), tokens(1, 7)
+    both, other = side_by_side(model, ids, 2), pooled(model, 2).trace(ids)
+    for layer, told in enumerate(both.out_errors()):
+        right, found = (trace.layers[layer].out[0].numpy() for trace in (model.trace(ids), other))
+        rows = [np.sqrt(((a - b) ** 2).sum() / (a**2).sum()) for a, b in zip(right, found, strict=True)]
+        assert told == pytest.approx(sum(rows) / 7)
+    p, q = (np.exp(logits[0].numpy()) for logits in (model.trace(ids).logits, other.logits))
+    p, q = p / p.sum(-1, keepdims=True), q / q.sum(-1, keepdims=True)
+    assert both.divergence() == pytest.approx((p * np.log(p / q)).sum() / 7)
+
+
 def distances_word_by_word(before, after, texts):
     """Sentence by sentence, nothing padded: (errors of out, errors of the stream, KL), one of each for each word."""
     outs, streams, divergences = [], [], []

@@ -91,6 +91,21 @@ def test_every_smaller_g_is_measured_as_the_model_itself_is(folder):
         assert one.distance == distance(model, fewer, exam.sentences)
 
 
+def silenced(model):
+    """The same weights with W_O all zeros: what the heads find goes nowhere."""
+    other = Transformer(model.cfg)
+    weights = {n: 0 * w if n.endswith("attention.W_O.weight") else w for n, w in model.state_dict().items()}
+    other.load_state_dict(weights)
+    return other
+
+
+def test_with_all_heads_off_a_model_scores_as_if_nothing_of_them_were_added(folder):
+    (model, card), exam = zoo.load(name_of(6), folder), SMALL(VOCABULARY)
+    found = pc.measure(model, card, exam).heads_off
+    assert dataclasses.astuple(found) == pytest.approx(dataclasses.astuple(score(silenced(model), exam)))
+    assert found.validation_loss != pytest.approx(score(model, exam).validation_loss, abs=1e-4)
+
+
 def test_a_model_with_one_kv_head_is_measured_and_not_pooled(folder):
     found = pc.measure(*zoo.load(name_of(1), folder), SMALL(VOCABULARY))
     assert found.pooled == ()
@@ -120,31 +135,34 @@ def figures_of(g, losses=(2.0, 3.0), shares=(1.0, 0.9, 0.8, 0.7, 0.6)):
 
 
 NOWHERE = Distance(0.1, 0.2, 0.3, 0.4, 0.5)
+OFF, OTHER_OFF = (TaskScores(0.5, 0.5, 0.5, 0.4, 0.0, validation_loss=loss) for loss in (4.5, 8.0))
 
 
 def test_a_pooled_model_stands_beside_the_one_trained_with_its_g():
     models = [
-        Conversion("a", "", "", 10, 6, figures_of(6), (Pooled(figures_of(3, (2.5, 4.0)), NOWHERE),)),
-        Conversion("b", "", "", 10, 6, figures_of(3, (2.1, 2.8)), (Pooled(figures_of(1), NOWHERE),)),
-        Conversion("c", "", "", 14, 6, figures_of(3, (9.0, 9.0)), ()),
-        Conversion("d", "", "", 10, 3, figures_of(1, (9.0, 9.0)), ()),
+        Conversion("a", "", "", 10, 6, figures_of(6), OFF, (Pooled(figures_of(3, (2.5, 4.0)), NOWHERE),)),
+        Conversion("b", "", "", 10, 6, figures_of(3, (2.1, 2.8)), OTHER_OFF, (Pooled(figures_of(1), NOWHERE),)),
+        Conversion("c", "", "", 14, 6, figures_of(3, (9.0, 9.0)), OTHER_OFF, ()),
+        Conversion("d", "", "", 10, 3, figures_of(1, (9.0, 9.0)), OTHER_OFF, ()),
     ]
     (one,) = comparisons(models)
-    assert one == Comparison(10, 6, models[0].trained, models[0].pooled[0].figures, NOWHERE, models[1].trained)
+    assert one == Comparison(10, 6, models[0].trained, models[0].pooled[0].figures, NOWHERE, models[1].trained, OFF)
     assert one.heads_pooled == 2
     assert one.cost == (0.5, 1.0)
     assert one.behind == pytest.approx((0.4, 1.2))
+    # 2.5 before, 3.25 pooled, 4.5 without any head.
+    assert one.share_lost == pytest.approx(0.75 / 2.0)
 
 
 def test_what_pooling_takes_is_told_task_by_task():
     before, after = figures_of(6), figures_of(2, shares=(0.5, 0.9, 0.9, 0.5, 0.1))
-    one = Comparison(10, 6, before, after, NOWHERE, before)
+    one = Comparison(10, 6, before, after, NOWHERE, before, OFF)
     assert one.dropped == pytest.approx(dict(zip(TASKS, (0.5, 0.0, -0.1, 0.2, 0.5), strict=True)))
 
 
 def test_the_table_has_a_row_for_each_number_of_heads_that_became_one():
     def one(g, loss):
-        return Comparison(10, 6, figures_of(6), figures_of(g, (loss, loss)), NOWHERE, figures_of(g, (1.0, 2.0)))
+        return Comparison(10, 6, figures_of(6), figures_of(g, (loss, loss)), NOWHERE, figures_of(g, (1.0, 2.0)), OFF)
 
     rows = pc.table([one(3, 3.0), one(1, 5.0), one(3, 4.0), one(3, 7.0)])
     assert rows == [
@@ -259,5 +277,7 @@ def test_stored_figures_are_measured_again_on_weights_pooled_by_hand(kept, name,
     found = pc.figures(other, exam)
     # A word that is nearly a tie may fall the other way on another processor.
     assert numbers(dataclasses.asdict(told.figures)) == pytest.approx(numbers(dataclasses.asdict(found)), abs=0.004)
+    off = score(silenced(model), exam)
+    assert dataclasses.astuple(one.heads_off) == pytest.approx(dataclasses.astuple(off), abs=0.004)
     some = distance(model, other, exam.sentences)
     assert dataclasses.astuple(told.distance) == pytest.approx(dataclasses.astuple(some), rel=0.01)

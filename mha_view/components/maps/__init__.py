@@ -33,10 +33,13 @@ def head_maps(
     recipe: Mapping[str, Any],
     key: str,
     on_pick: Callable[[], None],
+    first_layer: int = 0,
+    file: str = "headroom-heads",
 ) -> None:
     """Draw every head of every layer at one fixed size; a click reports ``picked`` = layer and head.
 
-    patterns: one (h, n, n) array per layer, rows look at columns. visible: (n, n), False where the mask hides a key.
+    patterns: one (h, n, n) array per layer from ``first_layer`` on, rows look at columns. visible: (n, n), False where
+    the mask hides a key.
     labels: what was typed, token by token. shown_rows: rows of a pattern, fewer where the first is left out.
     row: the token whose favourites the captions name.
     """
@@ -48,6 +51,7 @@ def head_maps(
     pooled = f" Each dot is the largest weight of {block} x {block} cells." if block > 1 else ""
     _maps(
         data={
+            "first": first_layer,
             "layers": len(patterns),
             "heads": heads,
             "kv": kv_heads,
@@ -65,6 +69,7 @@ def head_maps(
             else "each head has its own K and V",
             "table": _table(summaries, labels, row),
             "recipe": dict(recipe),
+            "file": file,
         },
         key=key,
         default={"picked": None},

@@ -17,9 +17,8 @@ export default function ({ data, parentElement, setStateValue }) {
     plan.cells.forEach((cell) => board.append(thumbButton(cell, data, plan, pick)));
     const say = el("p", { className: "say", "aria-live": "polite" });
     wire(board, data, say);
-    const file = "headroom-heads";
     root.append(say, legend(data, theme, inks), el("p", { className: "caption" }, data.caption),
-      tools(file, { svg: () => svgOf(data, levels, plan, theme, inks), rows: () => data.table, recipe: data.recipe },
+      tools(data.file, { svg: () => svgOf(data, levels, plan, theme, inks), rows: () => data.table, recipe: data.recipe },
         keep.open, (open) => { keep.open = open; }));
   });
   draw();
@@ -35,7 +34,7 @@ function layOut(data, width) {
   for (let layer = 0; layer < data.layers; layer++)
     for (let head = 0; head < data.heads; head++) {
       const line = layer * lines + Math.floor(head / columns);
-      cells.push({ layer, head, x: NAME_WIDTH + (head % columns) * pitch + gap / 2, y: 20 + line * rowHeight, kv: data.kv[head] });
+      cells.push({ layer: data.first + layer, head, x: NAME_WIDTH + (head % columns) * pitch + gap / 2, y: 20 + line * rowHeight, kv: data.kv[head] });
     }
   return { columns, lines, pitch, gap, size, rowHeight, cells, width, height: 20 + data.layers * lines * rowHeight };
 }
@@ -81,7 +80,7 @@ function names(board, data, plan) {
     board.append(el("span", { className, style: { left: `${x}px`, top: `${y}px`, width: `${width}px` } }, text));
   const every = plan.pitch < 22 ? 2 : 1;
   if (plan.lines === 1) for (let h = 0; h < plan.columns; h += every) place(NAME_WIDTH + h * plan.pitch - 6, 0, plan.pitch + 12, `H${h}`);
-  for (let layer = 0; layer < data.layers; layer++) place(0, 20 + layer * plan.lines * plan.rowHeight + plan.size / 2 - 9, NAME_WIDTH - 6, `L${layer}`);
+  for (let layer = 0; layer < data.layers; layer++) place(0, 20 + layer * plan.lines * plan.rowHeight + plan.size / 2 - 9, NAME_WIDTH - 6, `L${data.first + layer}`);
   for (const cell of plan.cells) {
     const badge = data.badges[`${cell.layer}.${cell.head}`];
     if (badge && plan.pitch > 30) place(cell.x - 6, cell.y + plan.size + 5, plan.size + 12, badge, "badge");
@@ -100,7 +99,7 @@ function thumbButton(cell, data, plan, pick) {
 }
 
 function sentence(cell, data) {
-  const line = data.table[1 + cell.layer * data.heads + cell.head];
+  const line = data.table[1 + (cell.layer - data.first) * data.heads + cell.head];
   return `Layer ${cell.layer}, head ${cell.head} (KV head ${cell.kv}): \u201c${data.rowLabel}\u201d looks most at \u201c${line[4]}\u201d, ${digits(line[5])}; mean entropy ${line[3].toFixed(2)} bits.`;
 }
 
