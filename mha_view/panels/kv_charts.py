@@ -26,6 +26,7 @@ AGAINST_WORDS = {"context": "context", "batch": "batch"}
 X_LABELS = {"context": "tokens of context", "batch": "sequences at once"}
 RANK = Span("Rank", 1, MAX_RANK)
 WINDOW = Span("Window", 1, 10**9, kilo=1024)
+# What published models have; a small model starts with half its width, and a quarter of its context.
 FIRST_RANK, FIRST_WINDOW = 512, 4096
 
 
@@ -35,20 +36,20 @@ def charts(model: Model, asked: Asked) -> None:
     if model.size.layers_with_kv == 0 or asked.context * asked.batch == 0:
         show_notes([Note("There is no cache here to draw: nothing grows with the text.")], key="kv_nothing")
         return
-    against, axis, rank, window = _bar()
+    against, axis, rank, window = _bar(model)
     xs = kv_figures.stops(asked, model.context, against, axis, [model.size])
-    left, right = st.columns([3, 2], gap="large")
+    left, right = st.columns(2, gap="medium")
     with left:
         _other_attention(model, asked, xs, (against, axis), (rank, window))
     with right:
         _by_kind(model, asked, against)
 
 
-def _bar() -> tuple[str, str, int, int]:
+def _bar(model: Model) -> tuple[str, str, int, int]:
     against = state.pick_choice("along", AGAINST, "context")
     axis = state.pick_choice("axis", tuple(AXES), "log")
-    rank = state.typed_number("rank", RANK, FIRST_RANK)
-    window = state.typed_number("span", WINDOW, FIRST_WINDOW)
+    rank = state.typed_number("rank", RANK, max(1, min(FIRST_RANK, (model.size.hidden_size or 2 * FIRST_RANK) // 2)))
+    window = state.typed_number("span", WINDOW, max(1, min(FIRST_WINDOW, model.context // 4)))
 
     def take() -> None:
         value = state.component_value("kv_charts", "set")

@@ -133,7 +133,7 @@ def test_the_largest_of_everything_is_drawn(open_page, model, axis):
     for against in ("context", "batch"):
         page = open_page("kv-cache", model=model, axis=axis, along=against, others="gpt2~bert-encoder-only", **most)
         assert answer(page)[0] == preset_size(model).total_bytes(10**9, 10**6)
-        assert len(page.sent("chart")) == 3
+        assert len(page.sent("chart")) == 4
 
 
 def test_a_context_beyond_the_models_limit_is_told(open_page):
