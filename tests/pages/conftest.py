@@ -45,12 +45,11 @@ class Opened:
         assert not self.app.exception, self.app.exception
         return self
 
-    def sent(self, part: str) -> list[dict]:
-        """The data of every part of that name, in the order of the page."""
+    def sent(self, part: str, key: str = "") -> list[dict]:
+        """The data of every part of that name whose key begins like this, in the order of the page."""
         parts = [p.proto for p in self.app.get("bidi_component")]
-        return [
-            told(p.bytes) if p.bytes else json.loads(p.json)[0] for p in parts if p.component_name == f"headroom_{part}"
-        ]
+        wanted = [p for p in parts if p.component_name == f"headroom_{part}" and f"-{key}" in p.id]
+        return [told(p.bytes) if p.bytes else json.loads(p.json)[0] for p in wanted]
 
     def weight(self, part: str) -> int:
         """How many bytes all parts of that name are sent as data."""
