@@ -8,8 +8,11 @@ from mha_view.settings import Settings
 
 
 def render(settings: Settings) -> None:
-    """The answer for a model, its layers and its sum; other attention; what fits; where figures come from."""
-    now = kv_choose.chosen(settings)
+    """The answer for a model, its layers and its sum; other attention; what fits; or what sharing costs in quality."""
+    now, part = kv_choose.chosen(settings), kv_choose.part()
+    if part == kv_choose.POOLED:
+        pooled_section(settings)
+        return
     kv_choose.choose(now)
     if now.model is not None:
         kv_answer.answer(settings, now.model, now.asked)
@@ -19,5 +22,4 @@ def render(settings: Settings) -> None:
         kv_charts.charts(now.model, now.asked)
         kv_fit.fits(now.model, now.asked)
         kv_charts.compare(settings, now.model, now.asked)
-    pooled_section(settings)
     kv_lesson.lesson(now.defaults)

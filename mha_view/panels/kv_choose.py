@@ -17,6 +17,8 @@ from mha_view.numbers import Span
 from mha_view.settings import Settings
 
 SOURCE_WORDS = {KNOBS: "your knobs", "preset": "published model", PASTED: "pasted config"}
+SIZES, POOLED = "sizes", "pooled"
+PART_WORDS = {SIZES: "size of a cache", POOLED: "same weights, fewer KV heads"}
 FIRST_PRESET = "llama-3.1-8b"
 FIRST_DTYPE = "bf16"
 CONTEXT = Span("Context", 0, MAX_CONTEXT, kilo=1024)
@@ -40,6 +42,17 @@ class Chosen:
         if self.model is None:
             return {"ctx": str(LONG_CONTEXT), "dtype": FIRST_DTYPE, "wdtype": FIRST_DTYPE}
         return {"ctx": str(self.model.context), "dtype": self.model.dtype, "wdtype": self.model.dtype}
+
+
+def part() -> str:
+    """Which half of the page is shown: they ask different things, and each costs a rerun's time."""
+    shown = state.pick_choice("part", tuple(PART_WORDS), SIZES)
+
+    def take() -> None:
+        state.set_pick_choice("part", state.component_value("kv_part", "set").get("value"), PART_WORDS)
+
+    control_bar([Control("choice", "part", "About", shown, worded(PART_WORDS))], actions={}, key="kv_part", on_set=take)
+    return shown
 
 
 def chosen(settings: Settings) -> Chosen:

@@ -36,7 +36,7 @@ PICKS += ("preset", "step", "col", "without", "swap", "with", "stage", "word", "
 PICKS += ("matrix", "fold", "from", "guess", "time_n", "time_d", "time_h")
 # Those of the page KV cache.
 PICKS += ("src", "model", "config", "ctx", "batch", "dtype", "engine", "gpu", "gpus", "wdtype", "params", "others")
-PICKS += ("along", "axis", "rank", "span", "pool")
+PICKS += ("along", "axis", "rank", "span", "part", "pool")
 MAX_HEADS_OFF = 1_000
 MOST_OPTIONS_TOLD = 12
 STREAMLIT_PARAMS = ("embed", "embed_options")

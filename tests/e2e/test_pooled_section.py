@@ -11,6 +11,7 @@ def opened(visitor: Visitor, query: str = "") -> Visitor:
     """The page by its menu: the address of another page than the first makes Streamlit ask for what is not there."""
     visitor.open(f"/?{query}")
     visitor.page.get_by_role("link", name="KV cache").click()
+    visitor.page.get_by_role("radio", name="same weights, fewer KV heads").click()
     visitor.page.wait_for_selector(".thumb")
     expect(visitor.page.get_by_role("heading", name="Same weights, fewer KV heads")).to_be_visible(timeout=30_000)
     return visitor.settle()
@@ -48,8 +49,9 @@ def test_a_head_pressed_in_one_map_is_framed_in_both_and_named_with_its_layer(vi
 
 
 def test_a_single_kv_head_leads_to_more(visitor):
-    visitor.open("/?d=64&h=8&g=1")
+    visitor.open("/?part=pooled&d=64&h=8&g=1")
     visitor.page.get_by_role("link", name="KV cache").click()
+    visitor.page.get_by_role("radio", name="same weights, fewer KV heads").click()
     visitor.page.get_by_role("button", name="Show g = 8").click()
     visitor.page.wait_for_selector(".thumb")
     visitor.settle()
