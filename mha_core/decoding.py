@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from mha_core.config import ConfigError, Problem, whole_number_problem
@@ -18,7 +18,7 @@ from mha_core.kv_cache import RunningCache
 from mha_core.masks import Full
 from mha_core.seeds import generator_for
 from mha_core.text import MAX_TOKENS
-from mha_core.trace import AttentionTrace, CachedTrace
+from mha_core.trace import AttentionTrace, CachedTrace, ModelTrace
 from mha_core.transformer import HeadGates, Transformer
 from mha_core.work import Counted, Product, Work, work_of
 
@@ -90,11 +90,13 @@ class DecodeSettings:
 class Recomputed:
     """The same step without a cache: its seconds and work, and how far apart the two answers are.
 
+    formula: its products computed from their sizes. counted, with ``watch``: the products as they really ran.
     difference: the largest of all |cached - uncached| probabilities. logit_difference: the same of the logits.
     """
 
     seconds: float
     formula: Work
+    counted: Work | None
     difference: float
     logit_difference: float
 
@@ -141,8 +143,9 @@ class DecodeStep:
 class Decoding:
     """A text that is being written: the tokens so far, and the caches that hold what they left behind.
 
-    Raises ConfigError for a prompt, settings or a mask that cannot work. To go back a step, begin anew with a shorter
-    prompt: the same seed goes on with the same tokens.
+    n_before: so many of the prompt's first tokens are read into the caches beforehand, so that the first step reads
+    only the rest. Raises ConfigError for a prompt, settings or a mask that cannot work. To go back a step, begin anew
+    with a shorter prompt: the same seed goes on with the same tokens.
     """
 
     def __init__(
@@ -151,16 +154,22 @@ class Decoding:
         prompt: Sequence[int],
         settings: DecodeSettings = DecodeSettings(),
         *,
+        n_before: int = 0,
         head_gates: HeadGates | None = None,
     ) -> None:
-        if problems := decode_problems(model, prompt, settings):
+        problems = decode_problems(model, prompt, settings)
+        if not problems and (bad := whole_number_problem("n_before", "n_before", n_before, 0, len(prompt) - 1)):
+            problems = [bad]
+        if problems:
             raise ConfigError(problems)
         self.tokens = list(prompt)
         self._model, self._settings, self._gates = model, settings, head_gates
         self._device = model.embed.weight.device
         self._n_max, self._n_prompt, self._number = text_limit(model, settings), len(prompt), 0
-        self._unread = list(prompt)
+        self._unread = list(prompt[n_before:])
         self._caches = model.new_caches(1, self._n_max, bits=settings.bits) if settings.cached else []
+        if self._caches and n_before > 0:
+            model.decode(self._ids(prompt[:n_before]), self._caches, head_gates=head_gates)
 
     @property
     def full(self) -> bool:
@@ -241,9 +250,11 @@ class Decoding:
                 copies = [cache.copy() for cache in self._caches]
                 layers, _ = self._model.trace_decode(self._ids(self._unread), copies, head_gates=self._gates)
             else:
-                trace = self._model.trace(self._ids(self.tokens), head_gates=self._gates)
-                layers = tuple(newest_rows(layer, m) for layer in trace.layers)
+                layers = tuple(newest_rows(layer, m) for layer in self._whole_trace().layers)
         return {"layers": layers, "formula": self._formula(m, n), "counted": counted.work}
+
+    def _whole_trace(self) -> ModelTrace:
+        return self._model.trace(self._ids(self.tokens), head_gates=self._gates)
 
     def _choice(self, logits: Tensor) -> int:
         sampling = self._settings.sampling
@@ -265,9 +276,16 @@ class Decoding:
         n, start = len(self.tokens), time.perf_counter()
         again = _uncached(self._model, self._ids(self.tokens), self._gates)
         seconds = time.perf_counter() - start
+        counted = None
+        if self._settings.watch:
+            # The fast pass is one call that cannot be counted; the same pass step by step can.
+            with Counted() as counting:
+                self._whole_trace()
+            counted = counting.work
         chances, chances_again = logits.double().softmax(-1), again.double().softmax(-1)
         difference, of_logits = ((a - b).abs().max() for a, b in ((chances, chances_again), (logits, again)))
-        return Recomputed(seconds, pass_work(self._model, n, n, cached=False), float(difference), float(of_logits))
+        formula = pass_work(self._model, n, n, cached=False)
+        return Recomputed(seconds, formula, counted, float(difference), float(of_logits))
 
 
 def generate(
@@ -352,10 +370,10 @@ def newest_rows(trace: AttentionTrace, m: int) -> CachedTrace:
 
 @dataclass(frozen=True)
 class CacheCost:
-    """What a smaller cache saves and costs on one text, against a plain one: measured, not estimated.
+    """What a smaller cache saves and costs, against a plain one: measured on texts, not estimated.
 
-    nbytes, nbytes_plain: of all layers. difference: largest change of a logit. loss, loss_plain: how surprised the
-    model is by each next token, in nats, on average; None for a text of one token.
+    nbytes, nbytes_plain: of all layers, for one text. difference: largest change of a logit. loss, loss_plain: how
+    surprised the model is by each next token, in nats, on average; None for texts of one token.
     """
 
     nbytes: int
@@ -365,30 +383,43 @@ class CacheCost:
     loss_plain: float | None
 
 
-def cache_cost(model: Transformer, other: Transformer, tokens: Sequence[int], *, bits: int | None = None) -> CacheCost:
-    """Read a text through a plain cache of ``model`` and through that of ``other`` in ``bits``; compare.
+def cache_cost(
+    model: Transformer,
+    other: Transformer,
+    texts: Int[Tensor, "b n"],
+    *,
+    bits: int | None = None,
+    padding: int | None = None,
+) -> CacheCost:
+    """Read texts through a plain cache of ``model`` and through that of ``other`` in ``bits``; compare.
 
-    other: the model itself, or ``latent.truncated(model, rank)``. Raises ConfigError as ``Decoding`` does.
+    other: the model itself, or ``latent.truncated(model, rank)``. padding: the token that fills up shorter texts at
+    their end; it is left out of the loss and of the difference. Raises ConfigError as ``Decoding`` does.
     """
-    plain = DecodeSettings(n_max=max(1, len(tokens)))
-    nbytes, logits = _read_through(other, tokens, replace(plain, bits=bits))
-    nbytes_plain, logits_plain = _read_through(model, tokens, plain)
-    difference = float((logits - logits_plain).abs().max())
-    return CacheCost(nbytes, nbytes_plain, difference, _loss(logits, tokens), _loss(logits_plain, tokens))
+    nbytes, logits = _read_through(other, texts, bits)
+    nbytes_plain, logits_plain = _read_through(model, texts, None)
+    real = torch.ones_like(texts, dtype=torch.bool) if padding is None else texts != padding
+    difference = float((logits - logits_plain)[real].abs().max())
+    losses = (_loss(found, texts, real) for found in (logits, logits_plain))
+    return CacheCost(nbytes, nbytes_plain, difference, *losses)
 
 
-def _read_through(model: Transformer, tokens: Sequence[int], settings: DecodeSettings) -> tuple[int, Tensor]:
-    if problems := decode_problems(model, tokens, settings):
-        raise ConfigError(problems)
-    caches = model.new_caches(1, len(tokens), bits=settings.bits)
-    logits = model.decode(torch.tensor([list(tokens)], device=model.embed.weight.device), caches)
-    return sum(cache.nbytes for cache in caches), logits[0].cpu()
+def _read_through(model: Transformer, texts: Int[Tensor, "b n"], bits: int | None) -> tuple[int, Tensor]:
+    b, n = texts.shape
+    settings = DecodeSettings(n_max=max(1, n), bits=bits)
+    for text in texts.tolist():
+        if problems := decode_problems(model, text, settings):
+            raise ConfigError(problems)
+    caches = model.new_caches(b, n, bits=bits)
+    logits = model.decode(texts.to(model.embed.weight.device), caches)
+    return sum(cache.nbytes for cache in caches) // b, logits.cpu()
 
 
-def _loss(logits: Tensor, tokens: Sequence[int]) -> float | None:
-    if len(tokens) < 2:
+def _loss(logits: Float[Tensor, "b n vocab"], texts: Int[Tensor, "b n"], real: Bool[Tensor, "b n"]) -> float | None:
+    said = real[:, 1:]
+    if not said.any():
         return None
-    return float(torch.nn.functional.cross_entropy(logits[:-1].double(), torch.tensor(list(tokens[1:]))))
+    return float(torch.nn.functional.cross_entropy(logits[:, :-1][said].double(), texts[:, 1:][said]))
 
 
 @torch.no_grad()

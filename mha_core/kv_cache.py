@@ -148,6 +148,16 @@ class RunningCache(ABC):
         """Bytes of the rows that hold a token."""
         return self.nbytes // self.room * self.size
 
+    def held(self) -> tuple[Tensor, ...]:
+        """All rows that are held, as they lie in memory; quantised ones as they are read back."""
+        return tuple(rows.read(self.size) for rows in self._rows)
+
+    def held_positions(self) -> Int[Tensor, "size"]:
+        """The position in the text of each row that ``held`` gives."""
+        slots = torch.arange(self.size)
+        # Each row holds the last token that was written there; while there is room that is the first one.
+        return slots + (self.seen - 1 - slots) // self.room * self.room
+
     def reset(self) -> None:
         """Forget all tokens; the memory stays."""
         self.seen = 0
@@ -245,10 +255,7 @@ class RingCache(RunningCache):
 
     def positions(self, n: int) -> Int[Tensor, "n"]:
         """As they lie in the ring after one new token, in the order of the text after several."""
-        if self._in_order:
-            return torch.arange(self.seen - n, self.seen)
-        slots = torch.arange(n)
-        return slots + (self.seen - 1 - slots) // self.room * self.room
+        return torch.arange(self.seen - n, self.seen) if self._in_order else self.held_positions()
 
     def newest(self, m: int) -> int:
         """In the place of the oldest, or behind all others after several."""

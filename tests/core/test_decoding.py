@@ -394,12 +394,12 @@ def test_fewer_kv_heads_move_fewer_bytes_and_compute_as_much():
 
 
 def test_a_smaller_cache_says_what_it_saves_and_costs():
-    model, tokens = model_of(), numbers(11, seed=1).abs().mul(7).long().tolist()
+    model, tokens = model_of(), numbers(11, seed=1).abs().mul(7).long()[None]
     plain = cache_cost(model, model, tokens)
     assert plain == CacheCost(plain.nbytes, 2 * 2 * 3 * 4 * 11 * 8, 0.0, plain.loss, plain.loss)
     with torch.no_grad():
-        logits = model(torch.tensor([tokens]))[0]
-    assert plain.loss == pytest.approx(float(torch.nn.functional.cross_entropy(logits[:-1], torch.tensor(tokens[1:]))))
+        logits = model(tokens)[0]
+    assert plain.loss == pytest.approx(float(torch.nn.functional.cross_entropy(logits[:-1], tokens[0, 1:])))
     eight, four = (cache_cost(model, model, tokens, bits=bits) for bits in (8, 4))
     assert 0 < eight.difference < four.difference
     assert four.nbytes == 2 * 2 * 3 * 11 * (2 + 4) < eight.nbytes == 2 * 2 * 3 * 11 * (4 + 4) < plain.nbytes
@@ -410,9 +410,41 @@ def test_a_smaller_cache_says_what_it_saves_and_costs():
     rounded = cache_cost(model, truncated(model, 12), tokens, bits=8)
     assert whole.difference < 1e-9 < rounded.difference < 0.1
     assert rounded.nbytes == 2 * 11 * (12 + 4)
-    assert cache_cost(model, model, [3]).loss is None
+    assert cache_cost(model, model, torch.tensor([[3]])).loss is None
     with pytest.raises(ConfigError, match="empty"):
-        cache_cost(model, model, [])
+        cache_cost(model, model, torch.zeros(1, 0, dtype=torch.long))
+
+
+def test_several_texts_cost_what_each_costs_and_padding_counts_for_nothing():
+    model, other, texts = model_of(), truncated(model_of(), 5), [[5, 1, 19, 7, 2, 6], [4, 9, 3]]
+    rows = torch.tensor([texts[0], [*texts[1], 0, 0, 0]])
+    both = cache_cost(model, other, rows, padding=0)
+    one, two = (cache_cost(model, other, torch.tensor([text])) for text in texts)
+    assert both.nbytes == one.nbytes == 2 * two.nbytes
+    assert both.difference == pytest.approx(max(one.difference, two.difference))
+    for name in ("loss", "loss_plain"):
+        assert getattr(both, name) == pytest.approx((5 * getattr(one, name) + 2 * getattr(two, name)) / 7)
+
+
+@pytest.mark.parametrize("mask", [CAUSAL, SlidingWindow(3)], ids=["full", "ring"])
+@pytest.mark.parametrize("bits", [None, 4])
+def test_a_text_that_was_read_before_goes_on_as_if_it_had_been_written(mask, bits):
+    model, how = model_of(mask=mask), DecodeSettings(bits=bits, n_max=13, watch=True, check=True)
+    written = Decoding(model, PROMPT, how)
+    for _ in range(4):
+        tokens, step = list(written.tokens), written.step()
+        again = Decoding(model, tokens, how, n_before=len(tokens) - step.n_read)
+        other = again.step()
+        assert_close(other.logits, step.logits, atol=1e-10, rtol=1e-10)
+        same = ("n_read", "n_seen", "token", "nbytes_added", "nbytes_used", "formula", "counted")
+        assert [getattr(other, name) for name in same] == [getattr(step, name) for name in same]
+        assert compared(other).counted == compared(step).counted == compared(step).formula
+        for cache, fresh in zip(written.caches, again.caches, strict=True):
+            for held, rows in zip(cache.held(), fresh.held(), strict=True):
+                assert_close(rows, held, atol=1e-10, rtol=1e-10)
+            assert fresh.held_positions().equal(cache.held_positions())
+    with pytest.raises(ConfigError, match="n_before"):
+        Decoding(model, PROMPT, how, n_before=5)
 
 
 def test_every_problem_is_told_at_once():
